@@ -30,7 +30,7 @@ enum class CausalMode : uint8_t {
 enum class MaskKind : uint8_t {
   kNone,
   kBool,  // true = keep. A select: what a masked key or value holds never matters, NaN included
-  kBias,  // added to the scaled scores; −inf masks, a finite minimum does not
+  kBias,  // added to the scaled scores; −inf masks (a select too), a finite minimum does not
 };
 
 // Sliding window around the diagonal that the causal mode defines (top-left when it is none): key j is seen
@@ -156,7 +156,7 @@ class BackendPlan;  // src/attention/backend.h
 class Plan {
  public:
   Plan(const Backend& backend, std::shared_ptr<const BackendPlan> impl, CostModel cost,
-       std::vector<Refusal> refusals);
+       std::vector<Refusal> refusals, std::string key = {});
   std::string_view backend_name() const;
   const CostModel& cost() const { return cost_; }
   size_t workspace_bytes() const;
@@ -164,12 +164,16 @@ class Plan {
   std::string describe() const;
   const std::vector<Refusal>& refusals() const { return refusals_; }
   const BackendPlan& impl() const { return *impl_; }
+  const Backend& backend() const { return *backend_; }
+  // Key of the request it was made for (empty: any); run() refuses a request of another key.
+  const std::string& key() const { return key_; }
 
  private:
   const Backend* backend_;
   std::shared_ptr<const BackendPlan> impl_;
   CostModel cost_;
   std::vector<Refusal> refusals_;
+  std::string key_;
 };
 
 // The winner and every refusal of every other backend, also when there is a winner.

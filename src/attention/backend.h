@@ -1,6 +1,7 @@
 #pragma once
 // The interface a backend implements. A backend is one folder under src/backends and one line in
-// src/backends/CMakeLists.txt, which generates the table that registry.h returns.
+// src/backends/CMakeLists.txt (attnscope_add_backend(<folder>)), which generates the table below from the
+// folders' `const Backend& <folder>_backend()`.
 
 #include "attnscope/attention.h"
 
@@ -16,7 +17,8 @@ class BackendPlan {
  public:
   virtual ~BackendPlan() = default;
   // request has the key the plan was made for (dtypes, sizes, strides, alignment, flags); data pointers
-  // differ. Reports every kernel, copy, fill and allocation it causes to the event sink.
+  // differ; outputs and lengths have been checked. Reports every kernel, copy, fill and allocation it causes
+  // to the event sink, inside the operator "attnscope::<name>" that the library has opened.
   [[nodiscard]] virtual Status run(const Request& request, const Outputs& outputs,
                                    const RunOptions& options) const = 0;
   virtual size_t workspace_bytes() const { return 0; }
