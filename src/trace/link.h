@@ -57,16 +57,26 @@ class Links {
   // The trace must outlive the links. Adds nothing to the trace; its own diagnostics are in diagnostics().
   static Links build(const Trace& trace);
 
-  // Enclosing host span on the same thread; kNoEvent at the top or for events that do not nest.
-  EventIndex parent(EventIndex i) const { return is_device_work(trace_->cls(i)) ? kNoEvent : up_[i]; }
-  // The launch call of device work; kNoEvent when unlinked.
-  EventIndex launch(EventIndex i) const { return is_device_work(trace_->cls(i)) ? up_[i] : kNoEvent; }
+  // Enclosing host span on the same thread; kNoEvent at the top or for events that do not nest. Our own CPU
+  // recordings' kernels, copies and fills run inline and nest like host spans.
+  EventIndex parent(EventIndex i) const {
+    return link_basis(i) == LinkBasis::kCpu || !on_device(i) ? up_[i] : kNoEvent;
+  }
+  // The launch call of device work; kNoEvent when unlinked or run inline.
+  EventIndex launch(EventIndex i) const {
+    return link_basis(i) != LinkBasis::kCpu && on_device(i) ? up_[i] : kNoEvent;
+  }
+  // The event that says where and when device work was launched: its launch call, or itself when run inline;
+  // kNoEvent when unlinked.
+  EventIndex launch_point(EventIndex i) const { return link_basis(i) == LinkBasis::kCpu ? i : launch(i); }
+  LinkBasis link_basis(EventIndex i) const { return static_cast<LinkBasis>(flags_[i] & 7); }
   DeviceLink device_link(EventIndex i) const;
-  Unlinked unlinked(EventIndex i) const;
+  Unlinked unlinked(EventIndex i) const { return static_cast<Unlinked>(flags_[i] >> 5); }
   // First host span above the launch that is not itself a launch call: the operator or range that launched
   // this device work; kNoEvent when unlinked or launched outside every span.
   EventIndex launched_by(EventIndex device_work) const;
-  // Host spans of one thread in preorder: parents before children, siblings by time. A subtree is contiguous.
+  // Host spans (and inline work) of one thread in preorder: parents before children, siblings by time. A
+  // subtree is contiguous.
   std::span<const EventIndex> preorder(uint32_t thread) const;
   // Device work in time order.
   std::span<const EventIndex> device_work() const { return device_work_.span(); }
@@ -75,6 +85,7 @@ class Links {
   StepBasis step_basis() const { return step_basis_; }
   // Index into steps() by where the event was launched (device work) or began (host); −1 outside all.
   int step_of(EventIndex i) const;
+  int step_at(int64_t ts_ns) const;
 
   // Sums over the outermost calls of one operator or range name. O(events).
   RangeSum range_sum(StringId name) const;
@@ -84,13 +95,17 @@ class Links {
 
  private:
   friend struct LinkBuilder;
+  bool on_device(EventIndex i) const {
+    const EventClass c = trace_->cls(i);
+    return is_device_work(c) || c == EventClass::kDeviceOther;
+  }
+
   const Trace* trace_ = nullptr;
   Column<EventIndex> up_;             // parent of host spans, launch of device work
   Column<EventIndex> order_;          // host spans, thread by thread, preorder
   std::vector<size_t> thread_begin_;  // into order_, one more than threads
   Column<EventIndex> device_work_;
-  Column<uint8_t> device_flags_;  // parallel to device_work_'s events by rank: basis | confidence | unlinked
-  Column<uint32_t> device_rank_;  // event → row of device_flags_ for device work, by kernels_/copies_ row
+  Column<uint8_t> flags_;  // per event: basis | confidence << 3 | unlinked << 5
   std::vector<Step> steps_;
   StepBasis step_basis_ = StepBasis::kWholeTrace;
   WorkSum unlinked_sum_;

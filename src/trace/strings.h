@@ -26,6 +26,9 @@ class StringPool {
   size_t size() const { return entries_.size(); }
   // Gives back spare capacity; the pool can still be appended to.
   void shrink_to_fit();
+  size_t capacity_bytes() const {
+    return bytes_.capacity_bytes() + entries_.capacity_bytes() + slots_.capacity_bytes();
+  }
 
  private:
   struct Entry {

@@ -126,6 +126,9 @@ struct CopyInfo {
   friend bool operator==(const CopyInfo&, const CopyInfo&) = default;
 };
 
+// Kind and memory kinds out of a copy's name, "Memcpy HtoD (Pageable -> Device)".
+void describe_copy_name(std::string_view name, CopyInfo& out);
+
 struct KernelInfo {
   Queue queue;
   uint64_t graph_id = kNoId, graph_node_id = kNoId;  // recorded from 2026 on; 0 means "no graph" there
@@ -273,6 +276,8 @@ class Trace {
   static constexpr uint32_t kThreadMask = (1u << kThreadBits) - 1;
   static constexpr uint32_t kWide = UINT32_MAX;
   static constexpr uint32_t kSideFlag = 1u << 31;
+  static constexpr uint32_t kNone32 = UINT32_MAX, kEscape32 = UINT32_MAX - 1;  // no id · id in wide_ids_
+  static constexpr uint32_t kNoneSide = kSideFlag - 1, kEscapeSide = kSideFlag - 2;  // the same in side_
 
   struct Kind {
     EventClass cls;
@@ -303,6 +308,8 @@ class Trace {
   uint32_t kind_of(EventIndex i) const { return thread_kind_[i] >> kThreadBits; }
   int64_t wide_duration(EventIndex i) const;
   const WideIds* wide(EventIndex i) const;
+  uint64_t widen(uint32_t id, EventIndex i, uint64_t WideIds::* member) const;
+  const OpSide* op_side(EventIndex i) const;
 
   // Per event. `side_` means, by class: operators and ranges an external id, or kSideFlag | row of ops_;
   // launches a correlation; kernels, copies, memory … a row of their table.
