@@ -42,6 +42,7 @@ struct AttentionCall {
   MaskUse mask = MaskUse::kUnknown;
   // Useful work by the shape: 2 GEMMs (5 in backward), causal counted as half; and the least traffic: every
   // input read once, every output written once. Empty when shape, dtype or mask is not known.
+  double mask_bytes = 0;  // of a tensor mask, read once
   std::optional<double> flops, bytes;
   std::vector<trace::EventIndex> work;  // device events, in time order
 };

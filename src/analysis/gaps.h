@@ -49,7 +49,7 @@ struct GapReport {
   std::vector<Gap> longest;  // of all devices, longest first, at most 100
 };
 
-// When `from` < `to`, only that window of host time is looked at (a step).
+// Looks at every device with linked work. O(events · log events).
 GapReport find_gaps(const trace::Trace& trace, const trace::Links& links);
 
 }  // namespace attnscope

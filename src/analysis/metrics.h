@@ -94,6 +94,7 @@ struct Metrics {
   // The trace has no device events but operators of a CPU: then leaf operators that compute are its kernels
   // and every WorkSum above counts those.
   bool cpu_only = false;
+  std::vector<trace::EventIndex> cpu_leaves;  // those operators, by time; empty otherwise
 
   // Decoded name of a kernel (or, in a CPU-only trace, of an operator). Decoded once per distinct name.
   const KernelName& decoded(trace::StringId name) const;
