@@ -12,8 +12,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 else()
   set(ATTNSCOPE_X86 OFF)
 endif()
-set(ATTNSCOPE_FLAGS_avx2 -mavx2 -mfma -mf16c -mprefer-vector-width=256)
-set(ATTNSCOPE_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+# -Wno-maybe-uninitialized: GCC 12 warns inside its own AVX-512 header.
+set(ATTNSCOPE_FLAGS_avx2 -mavx2 -mfma -mf16c -mprefer-vector-width=256 -O3 -ffp-contract=fast)
+set(ATTNSCOPE_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512 -O3 -ffp-contract=fast -Wno-maybe-uninitialized)
 set(ATTNSCOPE_FLAGS_avx512bf16 ${ATTNSCOPE_FLAGS_avx512} -mavx512bf16)
 set(ATTNSCOPE_FLAGS_amx ${ATTNSCOPE_FLAGS_avx512bf16} -mamx-tile -mamx-bf16)
 
