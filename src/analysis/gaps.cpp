@@ -180,6 +180,8 @@ GapReport find_gaps(const Trace& trace, const Links& links) {
   std::map<int32_t, Sweep> sweeps;
   std::vector<Gap> gaps;
   for (EventIndex work : links.device_work()) {
+    if (links.link_basis(work) == trace::LinkBasis::kCpu)
+      continue;  // ran on the host thread: no queue to run dry
     const int32_t device = trace.queue(work).device;
     sweeps.try_emplace(device, trace, links, host, device).first->second.add(work, gaps);
   }

@@ -101,7 +101,8 @@ bool is_bookkeeping_operator(std::string_view name) {
 LaunchedWork::LaunchedWork(const Trace& trace, const Links& links) {
   std::vector<std::pair<EventIndex, EventIndex>> pairs;
   for (EventIndex work : links.device_work())
-    if (const EventIndex launch = links.launch(work); launch != kNoEvent) pairs.emplace_back(launch, work);
+    if (const EventIndex launch = links.launch_point(work); launch != kNoEvent)
+      pairs.emplace_back(launch, work);
   std::sort(pairs.begin(), pairs.end(), [&](const auto& a, const auto& b) {
     return std::tuple(a.first, trace.ts_ns(a.second), a.second) <
            std::tuple(b.first, trace.ts_ns(b.second), b.second);
@@ -188,10 +189,7 @@ bool is_range_class(EventClass cls) {
 class RangeWalk {
  public:
   RangeWalk(const Trace& trace, const Links& links, Metrics& metrics)
-      : trace_(trace), links_(links), metrics_(metrics), launched_(trace, links) {
-    for (EventIndex launch : launched_.launches())
-      if (!trace::is_launch_api(trace.cls(launch))) inline_work_ = true;
-  }
+      : trace_(trace), links_(links), metrics_(metrics), launched_(trace, links) {}
 
   void run() {
     for (uint32_t thread = 0; thread < trace_.threads().size(); ++thread)
@@ -232,12 +230,12 @@ class RangeWalk {
     for (EventIndex event : links_.preorder(thread)) {
       const EventIndex parent = links_.parent(event);
       while (!stack_.empty() && stack_.back().event != parent) pop(close);
-      const uint32_t row = row_of(event, thread);
       Frame frame;
       frame.event = event;
-      frame.row = row;
-      frame.outermost = open_[row] == 0;
-      ++open_[row];
+      if (!trace::is_device_work(trace_.cls(event))) {
+        frame.row = row_of(event, thread);
+        frame.outermost = open_[frame.row]++ == 0;
+      }
       stack_.push_back(frame);
     }
     while (!stack_.empty()) pop(close);
@@ -246,8 +244,20 @@ class RangeWalk {
   void pop(Close close) {
     Frame frame = stack_.back();
     stack_.pop_back();
+    Frame* parent = stack_.empty() ? nullptr : &stack_.back();
+    if (trace::is_device_work(trace_.cls(frame.event))) return close_inline(frame, parent);
     --open_[frame.row];
-    (this->*close)(frame, stack_.empty() ? nullptr : &stack_.back());
+    (this->*close)(frame, parent);
+  }
+
+  // Work of our own CPU recordings runs inside the span that started it: it counts, but is no range.
+  void close_inline(const Frame& frame, Frame* parent) {
+    if (!parent) return;
+    WorkSum work = frame.below;
+    add_work(work, trace_.cls(frame.event), trace_.dur_ns(frame.event));
+    parent->children_ns += trace_.dur_ns(frame.event);
+    parent->below += work;
+    parent->direct += work;
   }
 
   // First walk: everything but what other threads launched.
@@ -255,7 +265,7 @@ class RangeWalk {
     Frame frame = closing;
     const EventClass cls = trace_.cls(frame.event);
     const int64_t dur = trace_.dur_ns(frame.event);
-    if (inline_work_ || trace::is_launch_api(cls))
+    if (trace::is_launch_api(cls))
       for (EventIndex work : launched_.of(frame.event)) {
         add_work(frame.below, trace_.cls(work), trace_.dur_ns(work));
         add_work(frame.direct, trace_.cls(work), trace_.dur_ns(work));
@@ -315,7 +325,6 @@ class RangeWalk {
   Metrics& metrics_;
   LaunchedWork launched_;
   const WorkTimeline* timeline_ = nullptr;
-  bool inline_work_ = false;  // our own CPU recordings: work without a launch call
   std::vector<Frame> stack_;
   std::vector<uint32_t> open_;         // by row: how many are open on the thread being walked
   std::vector<uint32_t> last_thread_;  // by row

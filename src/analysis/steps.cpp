@@ -144,7 +144,7 @@ void add_device_side(const Trace& trace, const Links& links, Metrics& metrics) {
     last_launch[static_cast<size_t>(at)] = launch;
   };
   for (EventIndex work : links.device_work())
-    if (const EventIndex launch = links.launch(work); launch != kNoEvent)
+    if (const EventIndex launch = links.launch_point(work); launch != kNoEvent)
       add(trace.ts_ns(launch), launch, trace.cls(work), trace.ts_ns(work), trace.dur_ns(work));
   for (EventIndex leaf : metrics.cpu_leaves)
     add(trace.ts_ns(leaf), leaf, EventClass::kKernel, trace.ts_ns(leaf), trace.dur_ns(leaf));
