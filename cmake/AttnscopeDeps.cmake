@@ -12,6 +12,9 @@ if(NOT TARGET tomlplusplus::tomlplusplus)
 endif()
 find_path(EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
 
+find_path(HTTPLIB_INCLUDE httplib.h REQUIRED)   # cpp-httplib: `attnscope view`
+find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
