@@ -33,12 +33,13 @@
 #endif
 
 namespace attnscope::flash_sm90 {
-using Chosen = Config<Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_COLUMNS, ATTNSCOPE_CONSUMERS,
-                      ATTNSCOPE_CAUSAL, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE, ATTNSCOPE_Q_STAGES,
-                      ATTNSCOPE_LAZY, ATTNSCOPE_POLYNOMIAL, ATTNSCOPE_ANY_SCALE>;
+using Chosen = Config<Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_COLUMNS,
+                      ATTNSCOPE_CONSUMERS, ATTNSCOPE_CAUSAL, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE,
+                      ATTNSCOPE_Q_STAGES, ATTNSCOPE_LAZY, ATTNSCOPE_POLYNOMIAL, ATTNSCOPE_ANY_SCALE>;
 }  // namespace attnscope::flash_sm90
 
-extern "C" __device__ const int flash_shared_bytes = sizeof(attnscope::flash_sm90::SharedStorage<attnscope::flash_sm90::Chosen>);
+extern "C" __device__ const int flash_shared_bytes =
+    sizeof(attnscope::flash_sm90::SharedStorage<attnscope::flash_sm90::Chosen>);
 
 extern "C" __global__ void __launch_bounds__(attnscope::flash_sm90::Chosen::kThreads, 1)
     flash_forward(const __grid_constant__ attnscope::flash_sm90::Params p) {

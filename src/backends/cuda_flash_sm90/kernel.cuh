@@ -13,8 +13,8 @@
 //              O  += P_{j−1}·V_{j−1}  the second product and under the other warpgroup's products
 //     S, P and O stay in registers: S's accumulator layout is P's operand layout (maps.h)
 //
-// The last product of a tile is issued with the first of the next one, so its epilogue runs under products too.
-// Bound and measurements: docs/kernels/flash_forward.md.
+// The last product of a tile is issued with the first of the next one, so its epilogue runs under products
+// too. Bound and measurements: docs/kernels/flash_forward.md.
 
 #include "backends/cuda_flash_sm90/params.h"
 #include "cuda/kernels_tile/math.cuh"
@@ -46,9 +46,9 @@ struct Config {
   static constexpr Store kStore = kStoreOf;
   static constexpr int kQStages = QStages;
   static constexpr int kKvStages = 2;
-  static constexpr bool kLazyRescale = Lazy;          // skip O's rescaling while the maximum grew by ≤ 2^8
-  static constexpr int kPolynomial = PolynomialOf8;   // of 8 exponentials, how many on the FMA pipes
-  static constexpr bool kAnyScale = AnyScale;         // scale ≤ 0 too, for one multiplication per score
+  static constexpr bool kLazyRescale = Lazy;         // skip O's rescaling while the maximum grew by ≤ 2^8
+  static constexpr int kPolynomial = PolynomialOf8;  // of 8 exponentials, how many on the FMA pipes
+  static constexpr bool kAnyScale = AnyScale;        // scale ≤ 0 too, for one multiplication per score
   static constexpr int kThreads = kWarpgroup * (1 + Consumers);
   static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 24;
   static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 240;
@@ -58,7 +58,8 @@ struct Config {
   static constexpr int kVBytes = tile_bytes(kColumns, kEv);
 
   static_assert(kE % 16 == 0, "wgmma contracts 16 elements at a time");
-  static_assert(kColumns % 16 == 0 && kColumns <= 256 && kEv <= 256, "wgmma: N up to 256, here in steps of 16");
+  static_assert(kColumns % 16 == 0 && kColumns <= 256 && kEv <= 256,
+                "wgmma: N up to 256, here in steps of 16");
   static_assert(panel_bytes(kColumns) % kSwizzlePeriodBytes == 0, "panels start on a swizzle period");
   static_assert(Consumers >= 1 && Consumers <= 3, "65536 registers of a multiprocessor");
 };
@@ -70,7 +71,8 @@ struct alignas(1024) SharedStorage {
   u8 v[C::kKvStages][C::kVBytes];
   u8 o[C::kStore == Store::kStaged ? tile_bytes(C::kRows, C::kEv) : 1024];
   // full: the producer announces the bytes, the copy engine delivers them; the consumers wait.
-  // empty: every consumer warp arrives once its last product that reads the stage is done; the producer waits.
+  // empty: every consumer warp arrives once its last product that reads the stage is done; the producer
+  // waits.
   Barrier q_full[C::kQStages][C::kConsumers], q_empty[C::kQStages][C::kConsumers];
   Barrier k_full[C::kKvStages], k_empty[C::kKvStages];
   Barrier v_full[C::kKvStages], v_empty[C::kKvStages];
@@ -85,9 +87,9 @@ struct Slot {
 };
 
 // ---- Schedule -------------------------------------------------------------------------------------------
-// Tiles in an order fixed by the request alone: heads in groups whose K and V fit L2; inside a group all heads'
-// last (for causal: longest) row blocks first. Blocks take turns forwards and backwards, which evens out the
-// lengths. No counter in memory: every role of every block computes its own walk.
+// Tiles in an order fixed by the request alone: heads in groups whose K and V fit L2; inside a group all
+// heads' last (for causal: longest) row blocks first. Blocks take turns forwards and backwards, which evens
+// out the lengths. No counter in memory: every role of every block computes its own walk.
 template <class C>
 struct Tile {
   int row_block, head, batch, steps;
@@ -106,16 +108,16 @@ struct Tile {
     const int flat_head = group * p.group_heads + in_group % max(heads, 1);
     batch = flat_head / p.heads;
     head = flat_head - batch * p.heads;
-    const int end = C::kCausal ? min(p.columns, min((row_block + 1) * C::kRows, p.rows) + p.causal_offset)
-                               : p.columns;
+    const int end =
+        C::kCausal ? min(p.columns, min((row_block + 1) * C::kRows, p.rows) + p.causal_offset) : p.columns;
     steps = max(1, (end + C::kColumns - 1) / C::kColumns);  // a tile that sees nothing runs one masked step
   }
 };
 
 // ---- Producer -------------------------------------------------------------------------------------------
 template <int kPanels>
-ATTNSCOPE_D void load_tile(u8* to, const TensorMap& map, Barrier& full, int rows, int row, int head, int batch,
-                           u64 policy) {
+ATTNSCOPE_D void load_tile(u8* to, const TensorMap& map, Barrier& full, int rows, int row, int head,
+                           int batch, u64 policy) {
   barrier_expect(full, kPanels * panel_bytes(rows));
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel)
@@ -130,8 +132,8 @@ ATTNSCOPE_D void produce(const Params& p, SharedStorage<C>& shared) {
   auto load_v = [&](int step) {
     const Slot<C::kKvStages> slot(step);
     barrier_wait(shared.v_empty[slot.stage], slot.parity ^ 1);
-    load_tile<panels(C::kEv)>(shared.v[slot.stage], p.v, shared.v_full[slot.stage], C::kColumns, v_row, v_head,
-                              v_batch, kEvictLast);
+    load_tile<panels(C::kEv)>(shared.v[slot.stage], p.v, shared.v_full[slot.stage], C::kColumns, v_row,
+                              v_head, v_batch, kEvictLast);
   };
   for (int turn = 0;; ++turn) {
     const Tile<C> tile(p, turn);
@@ -170,9 +172,9 @@ struct Consumer {
 
   const Params& p;
   SharedStorage<C>& shared;
-  const int warpgroup, thread;  // consumer index; thread in the warpgroup
-  int n = 0;                    // steps over all tiles
-  float s[C::kColumns / 2];     // scores, then weights, of one step
+  const int warpgroup, thread;   // consumer index; thread in the warpgroup
+  int n = 0;                     // steps over all tiles
+  float s[C::kColumns / 2];      // scores, then weights, of one step
   u32 weights[C::kColumns / 4];  // packed P, operand of the product in flight
   float o[C::kEv / 2];
   RowState row;
@@ -186,8 +188,8 @@ struct Consumer {
     if (lane() == 0) barrier_arrive(b);
   }
 
-  // Turns: warpgroup w waits for its number, the one before it hands over. One arrival is left at the end, which
-  // `finish_turns` takes.
+  // Turns: warpgroup w waits for its number, the one before it hands over. One arrival is left at the end,
+  // which `finish_turns` takes.
   ATTNSCOPE_D void take_turn() { named_sync(1 + warpgroup, 2 * kWarpgroup); }
   ATTNSCOPE_D void pass_turn() { named_arrive(1 + (warpgroup + 1) % C::kConsumers, 2 * kWarpgroup); }
   ATTNSCOPE_D void start_turns() {
@@ -215,8 +217,9 @@ struct Consumer {
     const u64 v = mn_major_descriptor(shared_address(shared.v[v_stage]), panel_bytes(C::kColumns));
 #pragma unroll
     for (int k16 = 0; k16 < C::kColumns / 16; ++k16)
-      Values::register_a(o, weights[4 * k16], weights[4 * k16 + 1], weights[4 * k16 + 2], weights[4 * k16 + 3],
-                         v + (mn_major_step_bytes(k16) >> 4), k16 == 0 ? accumulate : 1);
+      Values::register_a(o, weights[4 * k16], weights[4 * k16 + 1], weights[4 * k16 + 2],
+                         weights[4 * k16 + 3], v + (mn_major_step_bytes(k16) >> 4),
+                         k16 == 0 ? accumulate : 1);
     wgmma_commit();
   }
 
@@ -365,7 +368,9 @@ struct Consumer {
   }
 
   // O / sum to global memory, and the LSE. Each warp stores its own 16 rows.
-  ATTNSCOPE_D void epilogue(const Tile<C>& tile, const RowState& r) {
+  ATTNSCOPE_D void epilogue(int turn, const RowState& r) {
+    asm volatile("" : "+r"(turn));  // computed again rather than kept in registers since the tile's start
+    const Tile<C> tile(p, turn);
     const int row_in_warpgroup = accumulator_row(thread, 0);
     const int first = tile.row_block * C::kRows + 64 * warpgroup;
     float inverse[2];
@@ -411,8 +416,8 @@ struct Consumer {
     if (lane() != 0) return;
 #pragma unroll
     for (int panel = 0; panel < panels(C::kEv); ++panel)
-      tma_store(p.o, stage + panel * panel_bytes(C::kRows), panel * kPanelColumns, first + 16 * warp, tile.head,
-                tile.batch);
+      tma_store(p.o, stage + panel * panel_bytes(C::kRows), panel * kPanelColumns, first + 16 * warp,
+                tile.head, tile.batch);
     tma_store_commit();
   }
 
@@ -420,7 +425,8 @@ struct Consumer {
   ATTNSCOPE_D void store_direct(const Tile<C>& tile, int first, const float (&inverse)[2]) {
     const int t = lane() % 4;
     const int row_in_tile = first + accumulator_row(thread, 0);
-    u16* base = p.out + tile.batch * p.out_strides[0] + tile.head * p.out_strides[1] + row_in_tile * p.out_strides[2];
+    u16* base =
+        p.out + tile.batch * p.out_strides[0] + tile.head * p.out_strides[1] + row_in_tile * p.out_strides[2];
 #pragma unroll
     for (int c = 0; c < C::kEv / 32; ++c)
 #pragma unroll
@@ -431,7 +437,8 @@ struct Consumer {
         quad_transpose(w);
         const int column = 32 * c + 8 * t;
         if (row_in_tile + 8 * half < p.rows && column < p.out_columns)
-          *reinterpret_cast<uint4*>(base + 8 * half * p.out_strides[2] + column) = make_uint4(w[0], w[1], w[2], w[3]);
+          *reinterpret_cast<uint4*>(base + 8 * half * p.out_strides[2] + column) =
+              make_uint4(w[0], w[1], w[2], w[3]);
       }
   }
 };
@@ -443,8 +450,8 @@ ATTNSCOPE_D void consume(const Params& p, SharedStorage<C>& shared, int warpgrou
   if (!tile.valid) return;
   me.start_turns();
   me.first_step(tile);
-  int accumulate = 0;
-  for (int turn = 0;;) {
+  int accumulate = 0, turn = 0;
+  for (;;) {
     for (int j = tile.steps - 2; j >= 0; --j) {
       me.template step<false>(tile, j, turn, accumulate, [] {});
       accumulate = 1;
@@ -455,17 +462,18 @@ ATTNSCOPE_D void consume(const Params& p, SharedStorage<C>& shared, int warpgrou
     me.row = RowState();
     const Slot<C::kQStages> q_slot(turn);
     barrier_wait(shared.q_full[q_slot.stage][warpgroup], q_slot.parity);
-    me.template step<true>(next, next.steps - 1, turn, accumulate, [&] { me.epilogue(tile, finished); });
+    me.template step<true>(next, next.steps - 1, turn, accumulate, [&] { me.epilogue(turn - 1, finished); });
     tile = next;
     accumulate = 0;
   }
   me.last_values(accumulate);
-  me.epilogue(tile, me.row);
+  me.epilogue(turn - 1, me.row);
   me.finish_turns();
   if (C::kStore == Store::kStaged && me.lane() == 0) tma_store_wait_done();
 }
 
-// ---- The kernel ---------------------------------------------------------------------------------------------
+// ---- The kernel
+// ---------------------------------------------------------------------------------------------
 template <class C>
 ATTNSCOPE_D void flash_forward(const Params& p, void* dynamic_shared) {
   SharedStorage<C>& shared = *static_cast<SharedStorage<C>*>(dynamic_shared);
