@@ -38,7 +38,7 @@ enum class EventClass : uint8_t {
   kPython,       // python_function
   kMemory,       // instant "[memory]": an allocation or a free
   kInstant,      // any other instant
-  kCounter,      // "C" events, one per series
+  kCounter,      // "C" events; the value is the first series
   kDeviceOther,  // other device-side work (mtia_ccp_events, cuda_profiler_range …)
   kSpan,         // a host span of another producer (viztracer, legacy autograd, B/E pairs)
   kAsyncSpan,    // async b/e pair: has no thread nesting

@@ -1,0 +1,218 @@
+#include "formats/chrome/event_parser.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnscope::formats::chrome {
+
+void RawEvent::clear() {
+  for (Token& t : members) t.type = TokenType::kNone;
+  args_seen = 0;
+  first_number.type = TokenType::kNone;
+  inputs_begin = inputs_end = nullptr;
+  inputs_together = true;
+  oddities = 0;
+}
+
+namespace {
+
+inline const char* quick_space(const char* p, const char* end) {
+  if (p < end && static_cast<unsigned char>(*p) > ' ') return p;
+  return skip_space(p, end);
+}
+
+// Whether a key and its colon stand at p: `"ts":`.
+bool key_at(const char* p, const char* end) {
+  if (p >= end || *p != '"') return false;
+  const char* q = p + 1;
+  while (q < end && q - p < 64 && *q != '"' && *q != '\\' && static_cast<unsigned char>(*q) >= ' ') ++q;
+  if (q >= end || *q != '"' || q == p + 1) return false;
+  q = skip_space(q + 1, end);
+  return q < end && *q == ':';
+}
+
+// A quote inside a name was not escaped: the string really ends where a key or the closing brace follows.
+const char* real_string_end(const char* p, const char* end) {
+  for (; p < end; ++p) {
+    p = static_cast<const char*>(std::memchr(p, '"', static_cast<size_t>(end - p)));
+    if (!p) return nullptr;
+    const char* q = skip_space(p + 1, end);
+    if (q < end && *q == '}') return p;
+    if (q < end && *q == ',' && key_at(skip_space(q + 1, end), end)) return p;
+  }
+  return nullptr;
+}
+
+// Text that is no JSON stands before the next member: to the start of the next line, or the end of the event.
+const char* skip_foreign(const char* p, const char* end) {
+  const auto* newline = static_cast<const char*>(std::memchr(p, '\n', static_cast<size_t>(end - p)));
+  return newline ? newline + 1 : nullptr;
+}
+
+constexpr uint64_t bit(Arg a) {
+  return uint64_t{1} << static_cast<unsigned>(a);
+}
+constexpr uint64_t kInputArgs =
+    bit(Arg::kInputDims) | bit(Arg::kInputStrides) | bit(Arg::kInputType) | bit(Arg::kConcreteInputs);
+static_assert(static_cast<unsigned>(Arg::kCount) <= 64);
+
+// One object's members, with what may be wrong between them.
+struct MemberLoop {
+  MemberLoop(const char* first, const char* last, uint16_t& odd) : p(first), end(last), oddities(odd) {}
+
+  const char* p;
+  const char* const end;
+  uint16_t& oddities;
+  const char* string_begin = nullptr;  // of the last value, when it was a string
+  Token* string_token = nullptr;
+  std::string_view key{};
+  const char* key_begin = nullptr;
+  int foreign_lines = 0;
+
+  enum class Step : uint8_t { kMember, kEnd, kMore, kDamaged };
+
+  // Moves to the next key's value.
+  Step next() {
+    bool comma = false;
+    while (true) {
+      p = quick_space(p, end);
+      if (p >= end) return Step::kMore;
+      if (*p == ',') {
+        comma = true;
+        ++p;
+        continue;
+      }
+      if (*p == '}') return ++p, Step::kEnd;
+      if (*p == '"' && (comma || !string_begin || key_at(p, end))) break;
+      if (!recover()) return failed_;
+      comma = true;
+    }
+    if (!comma && key_begin) oddities |= kOddMissingComma;
+    key_begin = p;
+    uint8_t flags = 0;
+    const char* close = string_end(p + 1, end, flags);
+    if (!close) return Step::kMore;
+    key = {p + 1, static_cast<size_t>(close - p - 1)};
+    p = quick_space(close + 1, end);
+    if (p >= end) return Step::kMore;
+    if (*p != ':') return Step::kDamaged;
+    p = quick_space(p + 1, end);
+    if (p >= end) return Step::kMore;
+    string_begin = nullptr;
+    return Step::kMember;
+  }
+
+  bool value(Token& token) {
+    const char* behind = nullptr;
+    if (!read_value(p, end, token, behind)) return false;
+    if (token.flags & kTooDeepFlag) oddities |= kOddTooDeep;
+    if (token.type == TokenType::kString) {
+      string_begin = token.begin;
+      string_token = &token;
+    }
+    p = behind;
+    return true;
+  }
+
+ private:
+  Step failed_ = Step::kDamaged;
+
+  // p stands at something that is neither a key nor an end. False: give up with failed_.
+  bool recover() {
+    if (string_begin) {
+      const char* close = real_string_end(string_begin, end);
+      if (!close) return failed_ = Step::kMore, false;
+      oddities |= kOddRawQuote;
+      string_token->length = static_cast<uint32_t>(close - string_begin);
+      string_token->flags |= kEscaped | kControl | kHigh;  // looked at again by whoever decodes it
+      string_begin = nullptr;
+      p = close + 1;
+      return true;
+    }
+    if (*p == '{' || *p == '[' || *p == ']' || ++foreign_lines > 64) return failed_ = Step::kDamaged, false;
+    const char* next_line = skip_foreign(p, end);
+    if (!next_line) return failed_ = Step::kMore, false;
+    oddities |= kOddForeignText;
+    p = next_line;
+    return true;
+  }
+};
+
+Parse parse_args(const char*& p, const char* end, RawEvent& event) {
+  MemberLoop loop(p + 1, end, event.oddities);
+  Token ignored;
+  while (true) {
+    switch (loop.next()) {
+      case MemberLoop::Step::kMember: break;
+      case MemberLoop::Step::kEnd: p = loop.p; return Parse::kDone;
+      case MemberLoop::Step::kMore: return Parse::kMore;
+      case MemberLoop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
+    }
+    const Arg a = arg_key(loop.key);
+    Token& slot = a == Arg::kCount ? ignored : event.args[static_cast<size_t>(a)];
+    if (!loop.value(slot)) return Parse::kMore;
+    if (slot.type == TokenType::kNumber && !event.first_number) event.first_number = slot;
+    if (a == Arg::kCount) continue;
+    event.args_seen |= bit(a);
+    if (bit(a) & kInputArgs) {
+      // Together: nothing but these four between the first and the last.
+      if (event.inputs_begin) {
+        const auto gap = static_cast<size_t>(loop.key_begin - event.inputs_end);
+        event.inputs_together &= gap <= 8;
+      } else {
+        event.inputs_begin = loop.key_begin;
+      }
+      event.inputs_end = loop.p;
+      if (slot.flags & kTooDeepFlag) event.inputs_together = false;
+    }
+  }
+}
+
+}  // namespace
+
+Parse parse_event(const char*& p, const char* end, RawEvent& event) {
+  event.clear();
+  MemberLoop loop(p + 1, end, event.oddities);
+  Token ignored;
+  while (true) {
+    switch (loop.next()) {
+      case MemberLoop::Step::kMember: break;
+      case MemberLoop::Step::kEnd: p = loop.p; return Parse::kDone;
+      case MemberLoop::Step::kMore: return Parse::kMore;
+      case MemberLoop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
+    }
+    const EventKey k = event_key(loop.key);
+    if (k == EventKey::kArgs && *loop.p == '{') {
+      event.members[static_cast<size_t>(k)].type = TokenType::kContainer;
+      const Parse result = parse_args(loop.p, end, event);
+      if (result != Parse::kDone) {
+        p = loop.p;
+        return result;
+      }
+      continue;
+    }
+    Token& slot = k == EventKey::kCount ? ignored : event.members[static_cast<size_t>(k)];
+    if (k != EventKey::kCount && slot) event.oddities |= kOddDuplicateKey;
+    if (!loop.value(slot)) return Parse::kMore;
+  }
+}
+
+const char* find_event_start(const char* p, const char* end) {
+  constexpr std::string_view kFirst[] = {"\"ph\"",  "\"name\"", "\"cat\"",  "\"pid\"",
+                                         "\"tid\"", "\"ts\"",   "\"args\"", "\"id\""};
+  const char* const begin = p;
+  for (; p < end; ++p) {
+    p = static_cast<const char*>(std::memchr(p, '{', static_cast<size_t>(end - p)));
+    if (!p) return nullptr;
+    const char* before = p;
+    while (before > begin && static_cast<unsigned char>(before[-1]) <= ' ') --before;
+    if (before > begin && before[-1] == ':') continue;  // a member's object, not an event
+    const char* q = skip_space(p + 1, end);
+    const std::string_view rest(q, static_cast<size_t>(end - q));
+    for (const std::string_view first : kFirst)
+      if (rest.substr(0, first.size()) == first) return p;
+  }
+  return nullptr;
+}
+
+}  // namespace attnscope::formats::chrome

@@ -1,0 +1,192 @@
+#pragma once
+// The JSON keys this reader knows, found without comparing them one by one.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace attnscope::formats::chrome {
+
+// Members of an event.
+enum class EventKey : uint8_t {
+  kPh,
+  kCat,
+  kName,
+  kPid,
+  kTid,
+  kTs,
+  kDur,
+  kArgs,
+  kId,
+  kId2,
+  kBp,
+  kScope,
+  kCount
+};
+
+// Members of "args" that are kept, named as Kineto spells them; ours at the end.
+enum class Arg : uint8_t {
+  kExternalId,
+  kCorrelation,
+  kDevice,
+  kContext,
+  kStream,
+  kBytes,
+  kRegisters,
+  kSharedMemory,
+  kGrid,
+  kBlock,
+  kCluster,
+  kBlocksPerSm,
+  kWarpsPerSm,
+  kOccupancyPct,
+  kOccupancyObject,
+  kGraphId,
+  kGraphNodeId,
+  kFromDevice,
+  kToDevice,
+  kInputDims,
+  kInputStrides,
+  kInputType,
+  kConcreteInputs,
+  kSequence,
+  kForwardThread,
+  kPythonId,
+  kPythonParent,
+  kPythonModule,
+  kAddress,
+  kTotalAllocated,
+  kTotalReserved,
+  kDeviceType,
+  kDeviceId,
+  kSyncKind,
+  kWaitOnStream,
+  kName,
+  kLabels,
+  kSortIndex,
+  kStaticShared,
+  kDynamicShared,
+  kSharedOptin,
+  kLocalMemory,
+  kBytesRead,
+  kBytesWritten,
+  kFlops,
+  kCount,
+};
+
+namespace detail {
+
+template <typename Key>
+struct Spelling {
+  std::string_view text;
+  Key key;
+};
+
+inline constexpr Spelling<EventKey> kEventKeys[] = {
+    {"ph", EventKey::kPh},   {"cat", EventKey::kCat}, {"name", EventKey::kName}, {"pid", EventKey::kPid},
+    {"tid", EventKey::kTid}, {"ts", EventKey::kTs},   {"dur", EventKey::kDur},   {"args", EventKey::kArgs},
+    {"id", EventKey::kId},   {"id2", EventKey::kId2}, {"bp", EventKey::kBp},     {"scope", EventKey::kScope},
+};
+
+inline constexpr Spelling<Arg> kArgKeys[] = {
+    {"External id", Arg::kExternalId},
+    {"external id", Arg::kExternalId},
+    {"correlation", Arg::kCorrelation},
+    {"device", Arg::kDevice},
+    {"context", Arg::kContext},
+    {"stream", Arg::kStream},
+    {"bytes", Arg::kBytes},
+    {"Bytes", Arg::kBytes},
+    {"registers per thread", Arg::kRegisters},
+    {"shared memory", Arg::kSharedMemory},
+    {"grid", Arg::kGrid},
+    {"block", Arg::kBlock},
+    {"cluster", Arg::kCluster},
+    {"blocks per SM", Arg::kBlocksPerSm},
+    {"warps per SM", Arg::kWarpsPerSm},
+    {"est. achieved occupancy %", Arg::kOccupancyPct},
+    {"theoretical occupancy %", Arg::kOccupancyPct},
+    {"occupancy", Arg::kOccupancyObject},
+    {"graph id", Arg::kGraphId},
+    {"graph node id", Arg::kGraphNodeId},
+    {"fromDevice", Arg::kFromDevice},
+    {"toDevice", Arg::kToDevice},
+    {"Input Dims", Arg::kInputDims},
+    {"Input dims", Arg::kInputDims},
+    {"Input Strides", Arg::kInputStrides},
+    {"Input type", Arg::kInputType},
+    {"Concrete Inputs", Arg::kConcreteInputs},
+    {"Sequence number", Arg::kSequence},
+    {"Fwd thread id", Arg::kForwardThread},
+    {"Python id", Arg::kPythonId},
+    {"Python parent id", Arg::kPythonParent},
+    {"Python module id", Arg::kPythonModule},
+    {"Addr", Arg::kAddress},
+    {"Total Allocated", Arg::kTotalAllocated},
+    {"Total Reserved", Arg::kTotalReserved},
+    {"Device Type", Arg::kDeviceType},
+    {"Device Id", Arg::kDeviceId},
+    {"cuda_sync_kind", Arg::kSyncKind},
+    {"wait_on_stream", Arg::kWaitOnStream},
+    {"name", Arg::kName},
+    {"labels", Arg::kLabels},
+    {"sort_index", Arg::kSortIndex},
+    {"static shared memory", Arg::kStaticShared},
+    {"dynamic shared memory", Arg::kDynamicShared},
+    {"shared memory opt-in limit", Arg::kSharedOptin},
+    {"local memory per thread", Arg::kLocalMemory},
+    {"bytes read", Arg::kBytesRead},
+    {"bytes written", Arg::kBytesWritten},
+    {"flops", Arg::kFlops},
+};
+
+// A collision-free table over length and four letters; the multiplier is found at compile time.
+template <typename Key, size_t N, size_t Slots>
+struct KeyTable {
+  std::array<uint8_t, Slots> slot{};  // row + 1
+  std::array<Spelling<Key>, N> rows{};
+  uint64_t multiplier = 0;
+
+  static constexpr size_t hash(std::string_view s, uint64_t multiplier) {
+    const auto byte = [&](size_t i) { return static_cast<uint64_t>(static_cast<unsigned char>(s[i])); };
+    const size_t n = s.size();
+    const uint64_t mixed =
+        byte(0) | byte(n / 2) << 8 | byte(n - 1) << 16 | byte(n > 3 ? n - 4 : 0) << 24 | uint64_t{n} << 32;
+    return (mixed * multiplier >> 40) % Slots;
+  }
+  explicit constexpr KeyTable(const Spelling<Key> (&spellings)[N]) {
+    for (size_t i = 0; i < N; ++i) rows[i] = spellings[i];
+    for (multiplier = 0x9E3779B97F4A7C15u;; multiplier += 2) {
+      slot.fill(0);
+      bool clash = false;
+      for (size_t i = 0; i < N && !clash; ++i) {
+        uint8_t& s = slot[hash(rows[i].text, multiplier)];
+        clash = s != 0;
+        s = static_cast<uint8_t>(i + 1);
+      }
+      if (!clash) return;
+    }
+  }
+  // Key::kCount when unknown.
+  Key find(std::string_view s) const {
+    if (s.empty()) return Key::kCount;
+    const uint8_t row = slot[hash(s, multiplier)];
+    return row != 0 && rows[row - 1].text == s ? rows[row - 1].key : Key::kCount;
+  }
+};
+
+inline constexpr KeyTable<EventKey, std::size(kEventKeys), 64> kEventTable(kEventKeys);
+inline constexpr KeyTable<Arg, std::size(kArgKeys), 512> kArgTable(kArgKeys);
+
+}  // namespace detail
+
+inline EventKey event_key(std::string_view s) {
+  return detail::kEventTable.find(s);
+}
+inline Arg arg_key(std::string_view s) {
+  return detail::kArgTable.find(s);
+}
+
+}  // namespace attnscope::formats::chrome
