@@ -13,7 +13,7 @@ namespace attnscope::cpu_fused {
 namespace portable {
 const KernelSet* kernels();
 }
-#if defined(ATTNSCOPE_X86_KERNELS)
+#if defined(__x86_64__)
 namespace avx2 {
 const KernelSet* kernels();
 }
@@ -21,11 +21,6 @@ namespace avx512 {
 const KernelSet* kernels();
 }
 namespace avx512_bf16 {
-const KernelSet* bf16_kernels();
-}
-#endif
-#if defined(ATTNSCOPE_AMX_KERNELS)
-namespace amx_bf16 {
 const KernelSet* bf16_kernels();
 }
 #endif
@@ -39,7 +34,7 @@ struct Isa {
   bool (*supported)();
 };
 
-#if defined(ATTNSCOPE_X86_KERNELS)
+#if defined(__x86_64__)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
@@ -47,31 +42,17 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
-#endif
-
-#if defined(ATTNSCOPE_AMX_KERNELS)
-// The tile registers must be asked for, once per process: Linux saves them only then.
-bool amx_permitted() {
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-bool has_amx_bf16() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  return has_avx512_bf16() && (d & kAmxBf16) && (d & kAmxTile) && amx_permitted();
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 #endif
 
-bool always() { return true; }
+bool always() {
+  return true;
+}
 
 constexpr Isa kIsas[] = {
-#if defined(ATTNSCOPE_AMX_KERNELS)
-    {"amx_bf16", avx512::kernels, amx_bf16::bf16_kernels, has_amx_bf16},
-#endif
-#if defined(ATTNSCOPE_X86_KERNELS)
+#if defined(__x86_64__)
     {"avx512_bf16", avx512::kernels, avx512_bf16::bf16_kernels, has_avx512_bf16},
     {"avx512", avx512::kernels, nullptr, has_avx512},
     {"avx2", avx2::kernels, nullptr, has_avx2},
@@ -107,12 +88,14 @@ Result<std::string_view> selected_isa() {
     }
     if (isa.name == wanted) {
       if (supported(isa)) return isa.name;
-      return fail(ErrorCode::kUnavailable, "ATTNSCOPE_ISA=" + std::string(wanted) + ": this processor lacks it",
+      return fail(ErrorCode::kUnavailable,
+                  "ATTNSCOPE_ISA=" + std::string(wanted) + ": this processor lacks it",
                   "unset ATTNSCOPE_ISA to use the best one present");
     }
     known += (known.empty() ? "" : ", ") + std::string(isa.name);
   }
-  return fail(ErrorCode::kInvalidArgument, "ATTNSCOPE_ISA=" + std::string(wanted) + " is not an instruction set known here",
+  return fail(ErrorCode::kInvalidArgument,
+              "ATTNSCOPE_ISA=" + std::string(wanted) + " is not an instruction set known here",
               "use one of: " + known);
 }
 

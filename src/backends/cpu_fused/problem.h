@@ -30,10 +30,10 @@ struct Unit {
 };
 
 struct Problem {
-  Strided q, k, v;  // [B, Hq, L, E], [B, Hk, S, E], [B, Hv, S, Ev]; paged: [pages, H, page_size, ·]
-  Strided out;      // [B, Hq, L, Ev]
-  Strided lse;      // f32 [B, Hq, L]; data null = not wanted
-  Strided mask;     // broadcast to [B, Hq, L, S] by zero strides; data null = none
+  Strided q, k, v;      // [B, Hq, L, E], [B, Hk, S, E], [B, Hv, S, Ev]; paged: [pages, H, page_size, ·]
+  Strided out;          // [B, Hq, L, Ev]
+  Strided lse;          // f32 [B, Hq, L]; data null = not wanted
+  Strided mask;         // broadcast to [B, Hq, L, S] by zero strides; data null = none
   Strided block_table;  // i32 [B, max_pages] in stride[0], stride[1]; data null = not paged
   Element element;
   Element mask_element;
@@ -46,7 +46,8 @@ struct Problem {
   // score = multiplier · (q·2^q_exponent·sign) · k; the power of two keeps the dot product in range for
   // scales far below one, and multiplier stays in [1, 2) then. Huge scales act on score differences only.
   float multiplier;
-  float q_sign;  // ±1, or 0 for scale 0
+  double lse_multiplier;  // the same, unrounded
+  float q_sign;           // ±1, or 0 for scale 0
   int q_exponent;
   float softcap;  // 0 = none
 
@@ -85,8 +86,9 @@ struct Task {
 // The entry points of one translation unit for one element type.
 struct KernelSet {
   const char* isa;
-  int row_tile;     // rows per register tile
-  int value_align;  // padding of the value width in Partial
+  int row_tile;      // rows per register tile
+  int packed_bytes;  // of an element in the panels
+  int value_align;   // padding of the value width in Partial
   size_t (*scratch_bytes)(const Problem&);
   void (*run_task)(const Problem&, const Task&, void* scratch);
   // Combines `splits` tasks of the same rows and writes the outputs.

@@ -9,6 +9,8 @@
 #include <cstring>
 
 #if defined(__AVX2__)
+// GCC 12 takes the "undefined" operand inside its own intrinsics for a mistake of ours.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #endif
 
@@ -35,23 +37,37 @@ inline constexpr int kW = 16;
 inline constexpr int kRowTile = 12;  // 12 × 2 accumulators, 2 panel vectors, 1 broadcast of 32 registers
 using vf = __m512;
 
-ATTNSCOPE_INLINE vf vset(float x) { return _mm512_set1_ps(x); }
-ATTNSCOPE_INLINE vf vload(const float* p) { return _mm512_loadu_ps(p); }
+ATTNSCOPE_INLINE vf vset(float x) {
+  return _mm512_set1_ps(x);
+}
+ATTNSCOPE_INLINE vf vload(const float* p) {
+  return _mm512_loadu_ps(p);
+}
 ATTNSCOPE_INLINE vf vload_n(const float* p, int n) {
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
 }
-ATTNSCOPE_INLINE void vstore(float* p, vf x) { _mm512_storeu_ps(p, x); }
+ATTNSCOPE_INLINE void vstore(float* p, vf x) {
+  _mm512_storeu_ps(p, x);
+}
 ATTNSCOPE_INLINE void vstore_n(float* p, vf x, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x);
 }
-ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
 // NaN in a: b. NaN in b: NaN.
-ATTNSCOPE_INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
-ATTNSCOPE_INLINE float hmax(vf x) { return _mm512_reduce_max_ps(x); }
-ATTNSCOPE_INLINE float hsum(vf x) { return _mm512_reduce_add_ps(x); }
+ATTNSCOPE_INLINE vf vmax(vf a, vf b) {
+  return _mm512_max_ps(a, b);
+}
+ATTNSCOPE_INLINE float hmax(vf x) {
+  return _mm512_reduce_max_ps(x);
+}
+ATTNSCOPE_INLINE float hsum(vf x) {
+  return _mm512_reduce_add_ps(x);
+}
 ATTNSCOPE_INLINE vf interleave_low(vf a, vf b) {
-  return _mm512_permutex2var_ps(
-      a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), b);
+  return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+                                b);
 }
 ATTNSCOPE_INLINE vf interleave_high(vf a, vf b) {
   return _mm512_permutex2var_ps(
@@ -67,13 +83,27 @@ using vf = __m256;
 ATTNSCOPE_INLINE __m256i lane_mask(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-ATTNSCOPE_INLINE vf vset(float x) { return _mm256_set1_ps(x); }
-ATTNSCOPE_INLINE vf vload(const float* p) { return _mm256_loadu_ps(p); }
-ATTNSCOPE_INLINE vf vload_n(const float* p, int n) { return _mm256_maskload_ps(p, lane_mask(n)); }
-ATTNSCOPE_INLINE void vstore(float* p, vf x) { _mm256_storeu_ps(p, x); }
-ATTNSCOPE_INLINE void vstore_n(float* p, vf x, int n) { _mm256_maskstore_ps(p, lane_mask(n), x); }
-ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-ATTNSCOPE_INLINE vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
+ATTNSCOPE_INLINE vf vset(float x) {
+  return _mm256_set1_ps(x);
+}
+ATTNSCOPE_INLINE vf vload(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+ATTNSCOPE_INLINE vf vload_n(const float* p, int n) {
+  return _mm256_maskload_ps(p, lane_mask(n));
+}
+ATTNSCOPE_INLINE void vstore(float* p, vf x) {
+  _mm256_storeu_ps(p, x);
+}
+ATTNSCOPE_INLINE void vstore_n(float* p, vf x, int n) {
+  _mm256_maskstore_ps(p, lane_mask(n), x);
+}
+ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+ATTNSCOPE_INLINE vf vmax(vf a, vf b) {
+  return _mm256_max_ps(a, b);
+}
 ATTNSCOPE_INLINE float hmax(vf x) {
   __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   h = _mm_max_ps(h, _mm_movehl_ps(h, h));
@@ -97,7 +127,9 @@ inline constexpr int kW = 4;
 inline constexpr int kRowTile = 6;
 typedef float vf __attribute__((vector_size(16)));
 
-ATTNSCOPE_INLINE vf vset(float x) { return vf{x, x, x, x}; }
+ATTNSCOPE_INLINE vf vset(float x) {
+  return vf{x, x, x, x};
+}
 ATTNSCOPE_INLINE vf vload(const float* p) {
   vf x;
   __builtin_memcpy(&x, p, sizeof(x));
@@ -108,16 +140,30 @@ ATTNSCOPE_INLINE vf vload_n(const float* p, int n) {
   for (int i = 0; i < n; ++i) x[i] = p[i];
   return x;
 }
-ATTNSCOPE_INLINE void vstore(float* p, vf x) { __builtin_memcpy(p, &x, sizeof(x)); }
+ATTNSCOPE_INLINE void vstore(float* p, vf x) {
+  __builtin_memcpy(p, &x, sizeof(x));
+}
 ATTNSCOPE_INLINE void vstore_n(float* p, vf x, int n) {
   for (int i = 0; i < n; ++i) p[i] = x[i];
 }
-ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }
-ATTNSCOPE_INLINE vf vmax(vf a, vf b) { return a > b ? a : b; }
-ATTNSCOPE_INLINE float hmax(vf x) { return max_of(max_of(x[0], x[1]), max_of(x[2], x[3])); }
-ATTNSCOPE_INLINE float hsum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
-ATTNSCOPE_INLINE vf interleave_low(vf a, vf b) { return vf{a[0], b[0], a[1], b[1]}; }
-ATTNSCOPE_INLINE vf interleave_high(vf a, vf b) { return vf{a[2], b[2], a[3], b[3]}; }
+ATTNSCOPE_INLINE vf vfma(vf a, vf b, vf c) {
+  return a * b + c;
+}
+ATTNSCOPE_INLINE vf vmax(vf a, vf b) {
+  return a > b ? a : b;
+}
+ATTNSCOPE_INLINE float hmax(vf x) {
+  return max_of(max_of(x[0], x[1]), max_of(x[2], x[3]));
+}
+ATTNSCOPE_INLINE float hsum(vf x) {
+  return (x[0] + x[2]) + (x[1] + x[3]);
+}
+ATTNSCOPE_INLINE vf interleave_low(vf a, vf b) {
+  return vf{a[0], b[0], a[1], b[1]};
+}
+ATTNSCOPE_INLINE vf interleave_high(vf a, vf b) {
+  return vf{a[2], b[2], a[3], b[3]};
+}
 
 #endif
 
@@ -209,8 +255,12 @@ ATTNSCOPE_INLINE uint32_t float_to_bits(float f) {
   return b;
 }
 
-ATTNSCOPE_INLINE float to_float(float x) { return x; }
-ATTNSCOPE_INLINE float to_float(BF16 x) { return bits_to_float(static_cast<uint32_t>(x.bits) << 16); }
+ATTNSCOPE_INLINE float to_float(float x) {
+  return x;
+}
+ATTNSCOPE_INLINE float to_float(BF16 x) {
+  return bits_to_float(static_cast<uint32_t>(x.bits) << 16);
+}
 ATTNSCOPE_INLINE float to_float(F16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t rest = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
@@ -220,7 +270,9 @@ ATTNSCOPE_INLINE float to_float(F16 x) {
   return bits_to_float(sign | special);
 }
 
-ATTNSCOPE_INLINE void from_float(float x, float* out) { *out = x; }
+ATTNSCOPE_INLINE void from_float(float x, float* out) {
+  *out = x;
+}
 ATTNSCOPE_INLINE void from_float(float x, BF16* out) {
   const uint32_t b = float_to_bits(x);
   const uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
@@ -245,15 +297,23 @@ ATTNSCOPE_INLINE void from_float(float x, F16* out) {
 }
 
 // load: kW elements widened; load_n: the first n ≤ kW, zeros after.
-ATTNSCOPE_INLINE vf load(const float* p) { return vload(p); }
-ATTNSCOPE_INLINE vf load_n(const float* p, int n) { return vload_n(p, n); }
-ATTNSCOPE_INLINE void store(float* p, vf x) { vstore(p, x); }
+ATTNSCOPE_INLINE vf load(const float* p) {
+  return vload(p);
+}
+ATTNSCOPE_INLINE vf load_n(const float* p, int n) {
+  return vload_n(p, n);
+}
+ATTNSCOPE_INLINE void store(float* p, vf x) {
+  vstore(p, x);
+}
 
 #if defined(__AVX512F__)
 ATTNSCOPE_INLINE vf widen(__m256i x, const BF16*) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
-ATTNSCOPE_INLINE vf widen(__m256i x, const F16*) { return _mm512_cvtph_ps(x); }
+ATTNSCOPE_INLINE vf widen(__m256i x, const F16*) {
+  return _mm512_cvtph_ps(x);
+}
 template <typename T>
 ATTNSCOPE_INLINE vf load(const T* p) {
   return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), p);
@@ -266,7 +326,9 @@ ATTNSCOPE_INLINE vf load_n(const T* p, int n) {
 ATTNSCOPE_INLINE vf widen(__m128i x, const BF16*) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }
-ATTNSCOPE_INLINE vf widen(__m128i x, const F16*) { return _mm256_cvtph_ps(x); }
+ATTNSCOPE_INLINE vf widen(__m128i x, const F16*) {
+  return _mm256_cvtph_ps(x);
+}
 template <typename T>
 ATTNSCOPE_INLINE vf load(const T* p) {
   return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), p);
@@ -291,7 +353,9 @@ ATTNSCOPE_INLINE vf load_n(const T* p, int n) {
 #endif
 
 // Stores lanes 0 … n−1 of x as T, n ≤ kW.
-ATTNSCOPE_INLINE void store_n(float* p, vf x, int n) { vstore_n(p, x, n); }
+ATTNSCOPE_INLINE void store_n(float* p, vf x, int n) {
+  vstore_n(p, x, n);
+}
 template <typename T>
 ATTNSCOPE_INLINE void store_n(T* p, vf x, int n) {
 #if defined(__AVX512F__)
