@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
 
 namespace attnscope::cpu {
 namespace {
@@ -102,6 +104,31 @@ Result<std::shared_ptr<const Matmul>> Matmul::make(const MatmulShape& shape, con
                                                    int threads) {
   if (auto dnnl = make_dnnl(shape, a, b, c, threads)) return dnnl;
   return make_blocked_matmul(shape, a, b, c, threads);
+}
+
+Result<std::shared_ptr<const OutputMatmul>> OutputMatmul::make(const MatmulShape& shape,
+                                                               const MatrixLayout& a, const MatrixLayout& b,
+                                                               const TensorView& dense_out, int threads) {
+  auto made = std::make_shared<OutputMatmul>();
+  made->shape_ = shape;
+  made->a_ = a;
+  made->b_ = b;
+  made->dense_out_ = dense_out;
+  made->threads_ = threads;
+  ATTNSCOPE_ASSIGN(made->dense_, Matmul::make(shape, a, b, MatrixLayout::of(dense_out), threads));
+  made->any_ = make_blocked_matmul(shape, a, b, MatrixLayout::of(dense_out), threads);
+  return made;
+}
+
+size_t OutputMatmul::scratch_bytes() const {
+  return std::max(dense_->scratch_bytes(), any_->scratch_bytes());
+}
+
+Status OutputMatmul::run(const void* a, const void* b, const TensorView& out, std::byte* scratch) const {
+  bool dense = true;
+  for (int d = 0; d < 4; ++d) dense = dense && (out.size(d) == 1 || out.stride(d) == dense_out_.stride(d));
+  if (dense) return dense_->run(a, b, out.data, scratch);
+  return make_blocked_matmul(shape_, a_, b_, MatrixLayout::of(out), threads_)->run(a, b, out.data, scratch);
 }
 
 }  // namespace attnscope::cpu

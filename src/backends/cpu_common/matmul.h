@@ -47,4 +47,25 @@ class Matmul {
                                                                   const MatrixLayout& c, int threads);
 };
 
+// A product that writes the call's output, whose strides only run() knows: oneDNN for a dense one, else the
+// blocked product made for that call (its scratch is the larger of the two).
+class OutputMatmul {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<const OutputMatmul>> make(const MatmulShape& shape,
+                                                                        const MatrixLayout& a,
+                                                                        const MatrixLayout& b,
+                                                                        const TensorView& dense_out,
+                                                                        int threads);
+  [[nodiscard]] Status run(const void* a, const void* b, const TensorView& out, std::byte* scratch) const;
+  size_t scratch_bytes() const;
+  std::string kernel_name() const { return dense_->kernel_name(); }
+
+ private:
+  MatmulShape shape_;
+  MatrixLayout a_, b_;
+  TensorView dense_out_;
+  int threads_ = 1;
+  std::shared_ptr<const Matmul> dense_, any_;
+};
+
 }  // namespace attnscope::cpu
