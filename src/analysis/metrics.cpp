@@ -39,23 +39,21 @@ struct Samples {
 
 class KernelGrouping {
  public:
-  KernelGrouping(const Trace& trace, const Links& links, Metrics& metrics)
-      : trace_(trace), links_(links), metrics_(metrics) {}
+  KernelGrouping(const Trace& trace, const Links& links) : trace_(trace), links_(links) {}
 
-  void run() {
-    for (EventIndex work : links_.device_work()) add(work);
-    for (EventIndex leaf : metrics_.cpu_leaves) add(leaf);
-    for (size_t i = 0; i < metrics_.kernels.size(); ++i) {
-      metrics_.kernels[i].median_ns = median_of(samples_[i].durations);
-      metrics_.kernels[i].median_launch_delay_ns = median_of(samples_[i].delays);
+  // The groups, longest first.
+  std::vector<KernelGroup> finish() {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      groups_[i].median_ns = median_of(samples_[i].durations);
+      groups_[i].median_launch_delay_ns = median_of(samples_[i].delays);
     }
-    metrics_.median_kernel_ns = median_of(all_kernels_);
-    metrics_.median_launch_delay_ns = median_of(all_delays_);
-    std::stable_sort(metrics_.kernels.begin(), metrics_.kernels.end(),
+    std::stable_sort(groups_.begin(), groups_.end(),
                      [](const KernelGroup& a, const KernelGroup& b) { return a.device_ns > b.device_ns; });
+    return std::move(groups_);
   }
+  int64_t median_kernel_ns() { return median_of(all_kernels_); }
+  int64_t median_launch_delay_ns() { return median_of(all_delays_); }
 
- private:
   void add(EventIndex work) {
     const EventClass cls = trace_.cls(work) == EventClass::kOperator ? EventClass::kKernel : trace_.cls(work);
     const bool leaf = !trace::is_device_work(trace_.cls(work));
@@ -63,9 +61,9 @@ class KernelGrouping {
     const bool is_kernel = cls == EventClass::kKernel && !leaf;
     GroupKey key{trace_.name_id(work), by == kNoEvent ? trace::kEmptyString : trace_.name_id(by),
                  is_kernel ? trace_.kernel(work).config : 0, cls};
-    const auto [at, fresh] = index_.try_emplace(key, metrics_.kernels.size());
+    const auto [at, fresh] = index_.try_emplace(key, groups_.size());
     if (fresh) begin_group(key, work);
-    KernelGroup& group = metrics_.kernels[at->second];
+    KernelGroup& group = groups_[at->second];
     Samples& samples = samples_[at->second];
     const int64_t dur = trace_.dur_ns(work);
     ++group.count;
@@ -92,6 +90,7 @@ class KernelGrouping {
     }
   }
 
+ private:
   void begin_group(const GroupKey& key, EventIndex work) {
     KernelGroup group;
     group.name = key.name;
@@ -101,20 +100,31 @@ class KernelGrouping {
     group.first = work;
     group.min_ns = INT64_MAX;
     group.bytes = key.cls == EventClass::kKernel ? -1 : 0;
-    metrics_.kernels.push_back(group);
+    groups_.push_back(group);
     samples_.emplace_back();
-    if (key.cls == EventClass::kKernel && !metrics_.names.contains(key.name))
-      metrics_.names.emplace(key.name, metrics_.cpu_only ? decode_operator_name(trace_.text(key.name))
-                                                         : decode_kernel_name(trace_.text(key.name)));
   }
 
   const Trace& trace_;
   const Links& links_;
-  Metrics& metrics_;
+  std::vector<KernelGroup> groups_;
   std::unordered_map<GroupKey, size_t, GroupKeyHash> index_;
   std::vector<Samples> samples_;
   std::vector<int64_t> all_kernels_, all_delays_;
 };
+
+void group_kernels(const Trace& trace, const Links& links, Metrics& metrics) {
+  KernelGrouping grouping(trace, links);
+  for (EventIndex work : links.device_work()) grouping.add(work);
+  for (EventIndex leaf : metrics.cpu_leaves) grouping.add(leaf);
+  metrics.median_kernel_ns = grouping.median_kernel_ns();
+  metrics.median_launch_delay_ns = grouping.median_launch_delay_ns();
+  metrics.kernels = grouping.finish();
+  for (const KernelGroup& group : metrics.kernels)
+    if (group.cls == EventClass::kKernel && !metrics.names.contains(group.name))
+      metrics.names.emplace(group.name, trace::is_device_work(trace.cls(group.first)) && !metrics.cpu_only
+                                            ? decode_kernel_name(trace.text(group.name))
+                                            : decode_operator_name(trace.text(group.name)));
+}
 
 void compute_totals(const Trace& trace, const Links& links, Metrics& metrics) {
   for (EventIndex work : links.device_work()) {
@@ -162,6 +172,46 @@ const RangeStats* Metrics::range(std::string_view name) const {
   return at == range_index.end() ? nullptr : &ranges[at->second];
 }
 
+std::vector<KernelGroup> kernels_inside(const Metrics& metrics, StringId range) {
+  const Trace& trace = *metrics.trace;
+  const Links& links = *metrics.links;
+  // Calls by process, overlaps merged; work counts where it was launched.
+  struct Call {
+    uint32_t process;
+    int64_t begin_ns, end_ns;
+  };
+  std::vector<Call> calls;
+  for (uint32_t thread = 0; thread < trace.threads().size(); ++thread)
+    for (EventIndex event : links.preorder(thread))
+      if (trace.name_id(event) == range)
+        calls.push_back({trace.thread_of(event).process, trace.ts_ns(event), trace.end_ns(event)});
+  std::sort(calls.begin(), calls.end(), [](const Call& a, const Call& b) {
+    return std::tuple(a.process, a.begin_ns, -a.end_ns) < std::tuple(b.process, b.begin_ns, -b.end_ns);
+  });
+  size_t kept = 0;
+  for (const Call& call : calls) {
+    if (kept > 0 && calls[kept - 1].process == call.process && call.begin_ns <= calls[kept - 1].end_ns)
+      calls[kept - 1].end_ns = std::max(calls[kept - 1].end_ns, call.end_ns);
+    else
+      calls[kept++] = call;
+  }
+  calls.resize(kept);
+  const auto inside = [&](EventIndex host) {
+    const std::pair at(trace.thread_of(host).process, trace.ts_ns(host));
+    const auto after = std::upper_bound(calls.begin(), calls.end(), at, [](const auto& t, const Call& c) {
+      return t < std::pair(c.process, c.begin_ns);
+    });
+    return after != calls.begin() && (after - 1)->process == at.first && at.second <= (after - 1)->end_ns;
+  };
+  KernelGrouping grouping(trace, links);
+  for (EventIndex work : links.device_work())
+    if (const EventIndex launch = links.launch_point(work); launch != kNoEvent && inside(launch))
+      grouping.add(work);
+  for (EventIndex leaf : metrics.cpu_leaves)
+    if (inside(leaf)) grouping.add(leaf);
+  return grouping.finish();
+}
+
 Metrics compute_metrics(const Trace& trace, const Links& links) {
   Metrics metrics;
   metrics.trace = &trace;
@@ -173,7 +223,7 @@ Metrics compute_metrics(const Trace& trace, const Links& links) {
   if (metrics.cpu_only)
     for (EventIndex leaf : metrics.cpu_leaves)
       add_work(metrics.total, EventClass::kKernel, trace.dur_ns(leaf));
-  KernelGrouping(trace, links, metrics).run();
+  group_kernels(trace, links, metrics);
   compute_steps(trace, links, metrics);
   metrics.gaps = find_gaps(trace, links);
   metrics.attention_calls = find_attention_calls(trace, links, metrics);

@@ -108,4 +108,8 @@ struct Metrics {
 // `trace` and `links` must outlive the result. O(events · log events), memory of 8 bytes per host call.
 Metrics compute_metrics(const trace::Trace& trace, const trace::Links& links);
 
+// Device work launched on any thread of the process while a call of the range was open, grouped like
+// Metrics::kernels. O(device work · log).
+std::vector<KernelGroup> kernels_inside(const Metrics& metrics, trace::StringId range);
+
 }  // namespace attnscope

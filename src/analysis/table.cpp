@@ -86,7 +86,8 @@ class TableBuilder {
     for (EventIndex event = 0; event < trace_.size(); ++event)
       if (node_of_.contains(event) || runs_on_device(event)) events.push_back(event);
     std::stable_sort(events.begin(), events.end(), [&](EventIndex a, EventIndex b) {
-      return std::tuple(trace_.ts_ns(a), -trace_.end_ns(a)) < std::tuple(trace_.ts_ns(b), -trace_.end_ns(b));
+      const Times x = times(a), y = times(b);
+      return std::tuple(x.begin_ns, -x.end_ns) < std::tuple(y.begin_ns, -y.end_ns);
     });
     return events;
   }
@@ -170,6 +171,19 @@ class TableBuilder {
     }
   }
 
+  // Kineto draws annotation rows a little wider than the work they span: from 1 ns before it to 1 ns after,
+  // since times have fractions.
+  struct Times {
+    int64_t begin_ns, end_ns;
+  };
+  Times times(EventIndex event) const {
+    const Times as_drawn{trace_.ts_ns(event), trace_.end_ns(event)};
+    const bool widened = trace_.cls(event) == EventClass::kGpuAnnotation &&
+                         trace_.era() >= trace::Era::kTorch24 && trace_.era() <= trace::Era::kTorch2026 &&
+                         trace_.dur_ns(event) >= 2;
+    return widened ? Times{as_drawn.begin_ns + 1, as_drawn.end_ns - 1} : as_drawn;
+  }
+
   TableRow& row_for(EventIndex event, bool on_device) {
     const EventClass cls = trace_.cls(event);
     const bool annotation = cls == EventClass::kGpuAnnotation || cls == EventClass::kUserRange;
@@ -194,9 +208,10 @@ class TableBuilder {
     const auto at = node_of_.find(event);
     if (at == node_of_.end()) {
       TableRow& row = row_for(event, true);
+      const Times time = times(event);
       ++row.calls;
-      row.self_device_ns += trace_.dur_ns(event);
-      row.device_total_ns += trace_.dur_ns(event);
+      row.self_device_ns += time.end_ns - time.begin_ns;
+      row.device_total_ns += time.end_ns - time.begin_ns;
       if (!row.user_annotation) table_.self_device_total_ns += trace_.dur_ns(event);
       return;
     }
