@@ -74,4 +74,6 @@ function(attnscope_finish_backends)
   attnscope_add_library(backends SOURCES ${CMAKE_CURRENT_BINARY_DIR}/backend_table.cpp DEPS ${deps})
   # The dispatcher asks for the table, the table's library links the dispatcher: one of the two must close the circle.
   target_link_libraries(attnscope_attention INTERFACE attnscope_backends)
+  # Dispatcher → table → backends → what they share → cost model of the attention library: round three times.
+  set_target_properties(attnscope_backends attnscope_attention PROPERTIES LINK_INTERFACE_MULTIPLICITY 3)
 endfunction()

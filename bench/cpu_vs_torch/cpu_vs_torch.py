@@ -1,0 +1,173 @@
+"""Our CPU attention against PyTorch's scaled_dot_product_attention, in one process, calls interleaved.
+
+    python cpu_vs_torch.py LIBRARY [--threads N] [--quick] [--json FILE] [--only TEXT]
+
+LIBRARY is the shared object that `cmake --build … --target attnscope_cpu_bench` makes. PyTorch and numpy must be
+importable. Each case is checked against PyTorch's own result before it is timed. Times are medians over rounds; a
+round times PyTorch, then us, then both in the other order, and the ratio is the median of the rounds' ratios, so
+that what else the machine does hits both.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+DTYPES = {"f32": 0, "f16": 1, "bf16": 2}
+TOLERANCE = {"f32": 1e-4, "f16": 1e-2, "bf16": 6e-2}
+
+# name: B, Hq, Hk, L, S, E, Ev
+PREFILL = {
+    "1,8,1024,64": (1, 8, 8, 1024, 1024, 64, 64),
+    "1,8,2048,64": (1, 8, 8, 2048, 2048, 64, 64),
+    "1,16,2048,64": (1, 16, 16, 2048, 2048, 64, 64),
+    "1,8,2048,128": (1, 8, 8, 2048, 2048, 128, 128),
+    "4,8,512,80": (4, 8, 8, 512, 512, 80, 80),
+    "1,32,4096,128": (1, 32, 32, 4096, 4096, 128, 128),
+}
+DECODE = {f"decode 32/8 S={s // 1024}k": (1, 32, 8, 1, s, 128, 128) for s in (8192, 32768, 131072)}
+SMALL = {"2,4,128,64": (2, 4, 4, 128, 128, 64, 64), "1,2,16,32": (1, 2, 2, 16, 16, 32, 32)}
+
+
+def cases(quick):
+    for name, shape in PREFILL.items():
+        if quick and name == "1,32,4096,128":
+            continue
+        for dtype in DTYPES:
+            for causal in (False, True):
+                yield name, shape, dtype, causal
+    for name, shape in DECODE.items():
+        for dtype in ("bf16", "f32"):
+            yield name, shape, dtype, False
+    for name, shape in SMALL.items():
+        yield name, shape, "f32", False
+
+
+def pairs(shape, causal):
+    _, _, _, rows, keys, _, _ = shape
+    if not causal:
+        return rows * keys
+    return sum(min(keys, i + 1) for i in range(rows))
+
+
+class Ours:
+    def __init__(self, library, threads):
+        self.call = ctypes.CDLL(library).attnscope_bench_sdpa
+        self.threads = threads
+        self.reason = ctypes.create_string_buffer(500)
+
+    def __call__(self, torch, backend, shape, dtype, causal, q, k, v):
+        batch, heads, _, rows, _, _, width = shape
+        out = torch.empty((batch, heads, rows, width), dtype=q.dtype)
+        pointers = [ctypes.c_void_p(x.data_ptr()) for x in (q, k, v, out)]
+        failed = self.call(backend.encode(), (ctypes.c_int64 * 7)(*shape), DTYPES[dtype], int(causal), self.threads,
+                           *pointers, self.reason, ctypes.c_size_t(500))
+        if failed:
+            sys.exit(f"{backend} refused {shape}: {self.reason.value.decode()}")
+        return out
+
+
+def timed(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def measure(theirs, ours, budget_s):
+    for _ in range(2):
+        theirs(), ours()
+    torch_s, ours_s, ratios, spent = [], [], [], 0.0
+    while len(ratios) < 5 or (spent < budget_s and len(ratios) < 400):
+        a, b = timed(theirs), timed(ours)
+        c, d = timed(ours), timed(theirs)
+        torch_s += [a, d]
+        ours_s += [b, c]
+        ratios.append((a + d) / (b + c))
+        spent += a + b + c + d
+    quartiles = statistics.quantiles(ratios, n=4)
+    return {
+        "torch_ms": statistics.median(torch_s) * 1e3,
+        "ours_ms": statistics.median(ours_s) * 1e3,
+        "ours_best_ms": min(ours_s) * 1e3,
+        "torch_best_ms": min(torch_s) * 1e3,
+        "ratio": statistics.median(ratios),
+        "ratio_quartiles": [quartiles[0], quartiles[2]],
+        "rounds": len(ratios),
+    }
+
+
+def processor():
+    with open("/proc/cpuinfo") as info:
+        for line in info:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--backend", default="flash")
+    parser.add_argument("--json")
+    parser.add_argument("--only", default="", help="run cases whose line contains this text")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float, default=3.0, help="time spent on a case")
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+
+    import torch
+    torch.set_num_threads(args.threads)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    ours = Ours(args.library, args.threads)
+    types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    results = []
+    for name, shape, dtype, causal in cases(args.quick):
+        label = f"{name} {dtype} {'causal' if causal else 'full'}"
+        if args.only not in label:
+            continue
+        batch, heads, kv_heads, rows, keys, width, value_width = shape
+        q = torch.randn(batch, heads, rows, width).to(types[dtype])
+        k = torch.randn(batch, kv_heads, keys, width).to(types[dtype])
+        v = torch.randn(batch, kv_heads, keys, value_width).to(types[dtype])
+
+        def run_torch():
+            return sdpa(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
+
+        def run_ours():
+            return ours(torch, args.backend, shape, dtype, causal, q, k, v)
+
+        error = (run_torch().float() - run_ours().float()).abs().max().item()
+        if not error < TOLERANCE[dtype]:
+            sys.exit(f"{label}: differs from PyTorch by {error}")
+        row = {"case": label, "threads": args.threads, "max_difference": error,
+               **measure(run_torch, run_ours, args.seconds)}
+        flops = 2.0 * batch * heads * pairs(shape, causal) * (width + value_width)
+        row["ours_gflops"] = flops / row["ours_ms"] * 1e-6
+        row["torch_gflops"] = flops / row["torch_ms"] * 1e-6
+        row["kv_gb_per_s"] = k.element_size() * batch * kv_heads * keys * (width + value_width) / row["ours_ms"] * 1e-6
+        results.append(row)
+        low, high = row["ratio_quartiles"]
+        print(f"{label:32} torch {row['torch_ms']:9.3f} ms  ours {row['ours_ms']:9.3f} ms  "
+              f"{row['ours_gflops']:7.1f} GFLOP/s  {row['kv_gb_per_s']:6.1f} GB/s of K and V  "
+              f"{row['ratio']:5.2f}x [{low:.2f}, {high:.2f}]", flush=True)
+
+    if args.json:
+        machine = {"processor": processor(), "threads": args.threads, "torch": torch.__version__,
+                   "torch_capability": torch.backends.cpu.get_cpu_capability(), "backend": args.backend,
+                   "isa": os.environ.get("ATTNSCOPE_ISA", "best")}
+        document = {"schema": "attnscope.bench.cpu_vs_torch/1", "machine": machine, "results": results}
+        with open(args.json, "w") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
