@@ -58,6 +58,11 @@ class MathBuilder {
   }
 
   Result<Program> build() {
+    if (shape_.rows() == 0) return std::move(program_);
+    if (r_.kv_len() == 0) {
+      no_keys();
+      return std::move(program_);
+    }
     to_f32("q");
     to_f32("k");
     to_f32("v");
@@ -72,6 +77,7 @@ class MathBuilder {
     safe_softmax();
     if (r_.dropout.p > 0) dropout_step();
     if (half()) cast_weights();
+    if (r_.value_dim() == 0) return std::move(program_);
     ATTNSCOPE_TRY(products_.values_dense(scores_, v_, result_));
     to_out();
     return std::move(program_);
@@ -177,6 +183,22 @@ class MathBuilder {
         });
   }
 
+  // Without keys every row is empty: output 0, LSE −inf.
+  void no_keys() {
+    const int64_t n = r_.batch() * r_.heads() * r_.q_len() * r_.value_dim();
+    Step& step =
+        add("attnscope::zeros", 0, n * 4, "there are no keys",
+            [result = result_, flag = flag_, n](const RunContext& c) -> Status {
+              ATTNSCOPE_TRY(cuda::check(cudaMemsetAsync(c.at<void>(flag), 0, 4, c.stream), "memset"));
+              return cuda::check(cudaMemsetAsync(c.at<void>(result), 0, static_cast<size_t>(n * 4), c.stream),
+                                 "memset");
+            });
+    step.kernels = 0;
+    step.fills = 2;
+    if (r_.wants.lse) softmax_step();
+    if (n > 0) to_out();
+  }
+
   Status score_product() {
     if (r_.head_dim() > 0 && r_.kv_len() > 0) return products_.scores_dense(q_, k_, scores_);
     Step& step =
@@ -247,9 +269,7 @@ class MathBuilder {
         });
   }
 
-  // Softmax, then: which scores are −inf, which rows are all −inf, and 0 in their place. The result is in
-  // scores_.
-  void safe_softmax() {
+  void softmax_step() {
     add(
         "attnscope::softmax", score_bytes(), score_bytes(), r_.wants.lse ? "and the log-sum-exp" : "",
         [from = scores_, to = weights_, shape = shape_](const RunContext& c) {
@@ -270,6 +290,12 @@ class MathBuilder {
                              "softmax kernel");
         },
         4 * elements_);
+  }
+
+  // Softmax, then: which scores are −inf, which rows are all −inf, and 0 in their place. The result is in
+  // scores_.
+  void safe_softmax() {
+    softmax_step();
     add("attnscope::isneginf", score_bytes(), elements_, "",
         [at = scores_, to = removed_, n = elements_](const RunContext& c) {
           return cuda::check(is_minus_inf(c.at<float>(at), c.at<uint8_t>(to), n, c.stream),
@@ -359,8 +385,6 @@ class CudaMath final : public Backend {
     if (r.limits.sm_count > 0)
       refusals.add("sm-count", fmt::format("cannot be held to {} multiprocessors", r.limits.sm_count),
                    "leave sm_count at 0");
-    if (shape_is_empty(r) || r.value_dim() == 0 || r.kv_len() == 0)
-      refusals.add("empty", "an empty tensor has nothing for a kernel to do", "handle it before the call");
     refuse_common(r, score_elements(r) * (9 + (r.q.dtype == DType::kF32 ? 0 : 2)), refusals);
     return refusals.take();
   }

@@ -81,7 +81,7 @@ class FormulaBuilder {
   void mask() {
     const bool by_tensor = r_.mask_kind == MaskKind::kBool;
     const double kept = kept_scores(r_) * static_cast<double>(dtype_size(r_.q.dtype));
-    const bool partial = by_tensor || r_.lengths.has_kv_lengths();
+    const bool partial = by_tensor;
     const int64_t read = by_tensor ? static_cast<int64_t>(kept) : 0;
     const int64_t written = partial ? bytes_ : std::max<int64_t>(bytes_ - static_cast<int64_t>(kept), 0);
     const bool copies = masking_ == Masking::kOutOfPlace;
@@ -141,6 +141,8 @@ void refuse_beyond_formula(const Request& r, Refusals& refusals) {
   if (r.wants.lse) refusals.add("lse", "the log-sum-exp is not kept", use_math);
   if (r.lengths.packed())
     refusals.add("packed-sequences", "scores of packed sequences are not one matrix", use_math);
+  if (r.lengths.has_kv_lengths())
+    refusals.add("kv-lengths", "keys past a length would reach the product as 0 · value", use_math);
   if (r.paging.active()) refusals.add("paged-cache", "k and v in pages would have to be copied", use_math);
   if (r.sinks.data != nullptr) refusals.add("sinks", "attention sinks are no step of the formula", use_math);
   if (!r.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
