@@ -131,6 +131,8 @@ std::string demangle(std::string_view name) {
 
 KernelName decode_kernel_name(std::string_view name) {
   using namespace kernel_name_parts;
+  // A CPU recording's kernels are named like operators.
+  if (name.starts_with("attnscope::") || name.starts_with("aten::")) return decode_operator_name(name);
   KernelName out;
   out.demangled = demangle(name);
   const std::string_view text = out.demangled;

@@ -356,6 +356,14 @@ KernelName decode_operator_name(std::string_view name) {
   std::string_view word = out.demangled;
   if (word.starts_with("attnscope::")) {
     out.library = "attnscope";
+    const std::string_view own = word.substr(11);
+    if (own == "sdpa" || own == "naive" || own == "inplace" || own == "math") {
+      out.kind = KernelKind::kAttention;
+      out.operation = "attention";
+      if (own != "sdpa") out.implementation = AttentionImpl::kAtenMath;
+      out.pass = AttentionPass::kForward;
+      return out;
+    }
     if (has_any(word, {"flash", "efficient"}) && !has(word, "copy") && !has(word, "cast") &&
         !has(word, "fill")) {
       out.kind = KernelKind::kAttention;
