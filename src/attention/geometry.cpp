@@ -52,7 +52,8 @@ KeyRange Geometry::visible_in(const Sequence& s, int64_t i) const {
 }
 
 Sequence Geometry::sequence_of(int64_t b, int64_t i) const {
-  if (!packed_) return sequences_[static_cast<size_t>(b)];
+  // A mask that is the same for every batch entry is built for batch 0 as well, even when there is none.
+  if (!packed_) return sequences_.empty() ? Sequence{} : sequences_[static_cast<size_t>(b)];
   // First sequence that ends past row i: empty ones before it are skipped.
   const auto it = std::upper_bound(sequences_.begin(), sequences_.end(), i,
                                    [](int64_t row, const Sequence& s) { return row < s.q_end; });

@@ -238,7 +238,7 @@ Status validate_run(const Request& r, const Outputs& outputs) {
     }
     ATTNSCOPE_TRY(check_view(name, v, r));
     for (int d = 0; d < rank; ++d)
-      if (v.size(d) > 1 && v.stride(d) == 0)
+      if (v.numel() > 0 && v.size(d) > 1 && v.stride(d) == 0)
         return invalid("", "{} has stride 0 in dimension {}: its elements would overlap", name, d);
     if (missing(v)) return invalid("", "{} has no data", name);
     return {};

@@ -106,8 +106,8 @@ bool Reference::sees(int64_t b, int64_t h, int64_t i, int64_t j) const {
   int64_t diagonal = query;
   if (request_.causal == CausalMode::kLowerRight) diagonal += (r.k_end - r.k_begin) - (r.q_end - r.q_begin);
   if (request_.causal != CausalMode::kNone && key > diagonal) return false;
-  if (request_.window.left >= 0 && key < diagonal - request_.window.left) return false;
-  if (request_.window.right >= 0 && key > diagonal + request_.window.right) return false;
+  if (request_.window.left >= 0 && diagonal - key > request_.window.left) return false;
+  if (request_.window.right >= 0 && key - diagonal > request_.window.right) return false;
   if (request_.mask_kind == MaskKind::kBool) return mask_value(b, h, i, j) != 0.0;
   if (request_.mask_kind == MaskKind::kBias) return mask_value(b, h, i, j) != -kInf;
   return true;
