@@ -158,7 +158,7 @@ std::string_view gap_cause_name(GapCause cause) {
 std::string_view gap_cause_meaning(GapCause cause) {
   switch (cause) {
     case GapCause::kSync: return "the host waited for the device, then had to refill its queue";
-    case GapCause::kHost: return "the host did something else for more than 200 µs before it launched";
+    case GapCause::kHost: return "more than 200 µs went by on the host between two launches";
     case GapCause::kLaunch: return "the host was launching all the time and could not launch fast enough";
     case GapCause::kLatency: return "the launch was under way when the device ran dry";
     case GapCause::kSmall: return "the usual pause of up to 5 µs between two queued kernels";

@@ -13,9 +13,9 @@ namespace attnscope {
 
 // Why the device waited before a piece of work.
 enum class GapCause : uint8_t {
-  kSync,      // the host was in a synchronising call that ended inside the gap: the queue had been drained
-  kHost,      // the launch call began after the device had run dry, and the host did other things for long
-  kLaunch,    // the same, but the host was launching all the time: it cannot launch fast enough
+  kSync,    // the host was in a synchronising call that ended inside the gap: the queue had been drained
+  kHost,    // the launch call began after the device had run dry, more than 200 µs after the launch before it
+  kLaunch,  // the same, but the host was launching all the time: it cannot launch fast enough
   kLatency,   // the launch call was under way when the device ran dry: the launch's own latency
   kSmall,     // the launch was queued in time; the usual pause between two kernels (up to 5 µs)
   kWaiting,   // the launch was queued in time, yet the work started later: a dependency or another queue

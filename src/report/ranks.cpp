@@ -5,55 +5,58 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 namespace attnscope::report {
 
-std::string rank_label(const ExplainModel& model) {
-  if (model.trace->metadata().rank) return fmt::format("rank {}", *model.trace->metadata().rank);
+RankSummary summarise(const ExplainModel& model) {
+  const auto us = [](int64_t ns) { return ns < 0 ? -1 : static_cast<double>(ns) / 1e3; };
+  RankSummary rank;
   const size_t slash = model.source.rfind('/');
-  return terminal_safe(slash == std::string::npos ? model.source : model.source.substr(slash + 1), 40);
+  rank.label =
+      model.trace->metadata().rank
+          ? fmt::format("rank {}", *model.trace->metadata().rank)
+          : terminal_safe(slash == std::string::npos ? model.source : model.source.substr(slash + 1), 40);
+  rank.step_host_us = us(model.step_host_ns);
+  rank.step_device_us = us(model.step_device_ns);
+  rank.device_us = us(model.metrics->total.device_ns);
+  rank.idle_percent = model.idle_percent;
+  rank.kernels = static_cast<double>(model.metrics->total.kernels);
+  rank.copies = static_cast<double>(model.metrics->total.copies);
+  rank.findings = static_cast<double>(model.rules.findings.size());
+  return rank;
 }
 
-RankComparison compare_ranks(std::span<const ExplainModel> models) {
+RankComparison compare_ranks(std::span<const RankSummary> ranks) {
   struct Figure {
     const char* name;
     const char* unit;
-    std::function<double(const ExplainModel&)> value;  // negative: not known
+    double RankSummary::* value;  // negative: not known
   };
-  const std::vector<Figure> figures{
-      {"step on the host, median", "us",
-       [](const ExplainModel& m) { return static_cast<double>(m.step_host_ns) / 1e3; }},
-      {"step on the device, median sum", "us",
-       [](const ExplainModel& m) { return static_cast<double>(m.step_device_ns) / 1e3; }},
-      {"device time in all", "us",
-       [](const ExplainModel& m) { return static_cast<double>(m.metrics->total.device_ns) / 1e3; }},
-      {"idle", "%", [](const ExplainModel& m) { return m.idle_percent; }},
-      {"kernels", "count",
-       [](const ExplainModel& m) { return static_cast<double>(m.metrics->total.kernels); }},
-      {"copies", "count", [](const ExplainModel& m) { return static_cast<double>(m.metrics->total.copies); }},
-      {"findings", "count",
-       [](const ExplainModel& m) { return static_cast<double>(m.rules.findings.size()); }},
-  };
+  static constexpr Figure kFigures[] = {
+      {"step, host", "us", &RankSummary::step_host_us}, {"step, device", "us", &RankSummary::step_device_us},
+      {"device in all", "us", &RankSummary::device_us}, {"idle", "%", &RankSummary::idle_percent},
+      {"kernels", "count", &RankSummary::kernels},      {"copies", "count", &RankSummary::copies},
+      {"findings", "count", &RankSummary::findings}};
   RankComparison comparison;
-  for (const Figure& figure : figures) {
+  if (ranks.empty()) return comparison;
+  for (const Figure& figure : kFigures) {
     RankRow row{figure.name, figure.unit, {}, 0};
-    for (const ExplainModel& model : models) row.values.push_back(figure.value(model));
+    for (const RankSummary& rank : ranks) row.values.push_back(rank.*figure.value);
     const auto [least, most] = std::minmax_element(row.values.begin(), row.values.end());
     if (*least < 0) continue;
     row.spread_percent = *least > 0 ? 100 * (*most / *least - 1) : 0;
     comparison.rows.push_back(std::move(row));
   }
-  if (comparison.rows.empty() || models.size() < 2) return comparison;
-  const RankRow& host = comparison.rows.front();
+  if (comparison.rows.empty() || ranks.size() < 2) return comparison;
+  const RankRow& first = comparison.rows.front();
   const size_t slowest =
-      static_cast<size_t>(std::max_element(host.values.begin(), host.values.end()) - host.values.begin());
+      static_cast<size_t>(std::max_element(first.values.begin(), first.values.end()) - first.values.begin());
   comparison.text =
-      host.spread_percent < 5
-          ? fmt::format("The {} traces agree: {} within {:.1f} %.", models.size(), host.figure,
-                        host.spread_percent)
-          : fmt::format("{} is slowest: {} {}, {:.0f} % above the fastest.", rank_label(models[slowest]),
-                        host.figure, format_time_us(host.values[slowest]), host.spread_percent);
+      first.spread_percent < 5
+          ? fmt::format("The {} traces agree: {} within {:.1f} %.", ranks.size(), first.figure,
+                        first.spread_percent)
+          : fmt::format("{} is slowest: {} {}, {:.0f} % above the fastest.", ranks[slowest].label,
+                        first.figure, format_time_us(first.values[slowest]), first.spread_percent);
   return comparison;
 }
 

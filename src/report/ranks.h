@@ -21,8 +21,13 @@ struct RankComparison {
   std::vector<RankRow> rows;
 };
 
-RankComparison compare_ranks(std::span<const ExplainModel> models);
-// "rank 3", or the file's name when the trace does not say.
-std::string rank_label(const ExplainModel& model);
+// What a comparison needs of one trace, so that the traces themselves need not be kept.
+struct RankSummary {
+  std::string label;  // "rank 3", or the file's name when the trace does not say
+  double step_host_us = -1, step_device_us = -1, device_us = -1, idle_percent = -1;
+  double kernels = -1, copies = -1, findings = -1;
+};
+RankSummary summarise(const ExplainModel& model);
+RankComparison compare_ranks(std::span<const RankSummary> ranks);
 
 }  // namespace attnscope::report

@@ -2,7 +2,6 @@
 
 #include "analysis/occupancy.h"
 #include "report/json/json_out.h"
-#include "report/ranks.h"
 
 #include <fmt/format.h>
 
@@ -323,8 +322,6 @@ Json findings_json(const ExplainModel& model) {
   return out;
 }
 
-}  // namespace
-
 Json explain_document(const ExplainModel& model, std::string_view version) {
   Json out;
   out["schema"] = "attnscope.explain/1";
@@ -356,26 +353,29 @@ Json explain_document(const ExplainModel& model, std::string_view version) {
   return out;
 }
 
+}  // namespace
+
 std::string explain_json(const ExplainModel& model, std::string_view version) {
   return dump(explain_document(model, version));
 }
 
-std::string explain_ranks_json(std::span<const ExplainModel> models, std::string_view version) {
-  Json out;
-  out["schema"] = "attnscope.explain-ranks/1";
-  out["tool"] = {{"name", "attnscope"}, {"version", version}};
-  Json ranks = Json::array();
-  for (const ExplainModel& model : models) ranks.push_back(explain_document(model, version));
-  out["ranks"] = std::move(ranks);
-  const RankComparison comparison = compare_ranks(models);
+std::string explain_ranks_json(std::span<const std::string> documents, const RankComparison& comparison,
+                               std::string_view version) {
   Json rows = Json::array();
   for (const RankRow& row : comparison.rows)
     rows.push_back({{"figure", row.figure},
                     {"unit", row.unit},
                     {"values", row.values},
                     {"spread_pct", row.spread_percent}});
-  out["comparison"] = {{"text", comparison.text}, {"rows", std::move(rows)}};
-  return dump(out);
+  const Json tool = {{"name", "attnscope"}, {"version", version}};
+  const Json compared = {{"text", comparison.text}, {"rows", std::move(rows)}};
+  // The documents are whole already: they are joined as text, not parsed again.
+  std::string out =
+      "{\"schema\": \"attnscope.explain-ranks/1\",\n\"tool\": " + tool.dump() + ",\n\"ranks\": [\n";
+  for (size_t i = 0; i < documents.size(); ++i) out += (i == 0 ? "" : ",\n") + documents[i];
+  out += "],\n\"comparison\": " +
+         compared.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n}\n";
+  return out;
 }
 
 }  // namespace attnscope::report

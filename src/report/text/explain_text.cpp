@@ -65,6 +65,11 @@ std::string saving_text(const Finding& finding) {
   return finding.saving_per.empty() ? text : text + " per " + finding.saving_per;
 }
 
+// In the list only what can be had; why the others save nothing stands on their page.
+std::string listed_saving(const Finding& finding) {
+  return finding.saving_us && *finding.saving_us > 0 ? saving_text(finding) : "";
+}
+
 std::string findings_section(const ExplainModel& model, const TextOptions& options) {
   const std::vector<Finding>& findings = model.rules.findings;
   if (findings.empty()) {
@@ -80,7 +85,7 @@ std::string findings_section(const ExplainModel& model, const TextOptions& optio
     id_width = std::max(id_width, display_width(findings[i].id));
     range_width =
         std::max(range_width, std::min<size_t>(24, display_width(terminal_safe(findings[i].range))));
-    saving_width = std::max(saving_width, display_width(saving_text(findings[i])));
+    saving_width = std::max(saving_width, display_width(listed_saving(findings[i])));
     title_width = std::max(title_width, display_width(terminal_safe(findings[i].title, 400)));
   }
   constexpr size_t kIndent = 11;  // " 1  WARN   "
@@ -92,7 +97,7 @@ std::string findings_section(const ExplainModel& model, const TextOptions& optio
     std::string line = fmt::format("{:>2}  {}  ", i + 1, severity_tag(finding.severity, options.colour));
     line += ink(pad(finding.id, id_width), Ink::kBold, options.colour) + "  ";
     line += pad(fit(terminal_safe(finding.range), 24), range_width) + "  " +
-            pad(saving_text(finding), saving_width);
+            pad(listed_saving(finding), saving_width);
     const std::string title = terminal_safe(finding.title, 400);
     if (one_line) {
       line += "  " + title;
@@ -108,6 +113,10 @@ std::string findings_section(const ExplainModel& model, const TextOptions& optio
   return out;
 }
 
+std::string rough_percent(double percent) {
+  return percent >= 9.95 ? fmt::format("{:.0f} %", percent) : fmt::format("{:.2g} %", percent);
+}
+
 std::string rates_text(const AttentionSummary& line, const AttentionCall& call) {
   if (!line.roofline) return "";
   std::string text;
@@ -116,8 +125,8 @@ std::string rates_text(const AttentionSummary& line, const AttentionCall& call) 
                                             ? fmt::format("{:.0f}", line.roofline->flops_per_s / 1e12)
                                             : fmt::format("{:.3g}", line.roofline->flops_per_s / 1e12));
   if (line.roofline->fraction > 0 && line.roofline->bound != Bound::kUnknown)
-    text += fmt::format(", {:.0f} % of the {}'s {} bound", 100 * line.roofline->fraction, line.device_peaks,
-                        bound_name(line.roofline->bound));
+    text += fmt::format(", {} of the {}'s {} bound", rough_percent(100 * line.roofline->fraction),
+                        line.device_peaks, bound_name(line.roofline->bound));
   return text;
 }
 
@@ -370,8 +379,8 @@ Result<std::string> range_text(const ExplainModel& model, std::string_view name,
   return out;
 }
 
-std::string ranks_text(std::span<const ExplainModel> models, const TextOptions& options) {
-  const RankComparison comparison = compare_ranks(models);
+std::string ranks_text(std::span<const RankSummary> ranks, const TextOptions& options) {
+  const RankComparison comparison = compare_ranks(ranks);
   TextTable table;
   table.header = {"trace"};
   table.right = {false};
@@ -379,8 +388,8 @@ std::string ranks_text(std::span<const ExplainModel> models, const TextOptions& 
     table.header.push_back(row.figure);
     table.right.push_back(true);
   }
-  for (size_t i = 0; i < models.size(); ++i) {
-    std::vector<std::string> cells{rank_label(models[i])};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    std::vector<std::string> cells{ranks[i].label};
     for (const RankRow& row : comparison.rows)
       cells.push_back(row.unit == "us"  ? format_time_us(row.values[i])
                       : row.unit == "%" ? fmt::format("{:.0f} %", row.values[i])

@@ -24,6 +24,6 @@ std::string explain_text(const ExplainModel& model, const TextOptions& options);
 Result<std::string> finding_text(const ExplainModel& model, size_t number, const TextOptions& options);
 // One range or operator: calls, figures, and what was launched inside it.
 Result<std::string> range_text(const ExplainModel& model, std::string_view name, const TextOptions& options);
-std::string ranks_text(std::span<const ExplainModel> models, const TextOptions& options);
+std::string ranks_text(std::span<const RankSummary> ranks, const TextOptions& options);
 
 }  // namespace attnscope::report

@@ -1,0 +1,176 @@
+// attnscope explain: what ran, what was hidden, what the odd figures mean, what to change.
+#include "analysis/metrics.h"
+#include "analysis/rule.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/common.h"
+#include "cli/inputs.h"
+#include "report/explain_model.h"
+#include "report/html/page.h"
+#include "report/html/timeline.h"
+#include "report/json/explain_json.h"
+#include "report/markdown/explain_markdown.h"
+#include "report/ranks.h"
+#include "report/text/explain_text.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <ostream>
+
+namespace attnscope::cli {
+namespace {
+
+struct ExplainOptions {
+  std::vector<std::string> inputs;
+  OutputFiles files;
+  size_t finding = 0;
+  size_t top = 5;
+  std::string range;
+  std::vector<std::string> fail_on;
+};
+
+// Severities and rule ids that make the exit code 1.
+struct FailOn {
+  std::optional<Severity> severity;
+  std::vector<std::string> rules;
+  bool hit(const Finding& finding) const {
+    return (severity && finding.severity >= *severity) ||
+           std::find(rules.begin(), rules.end(), finding.id) != rules.end();
+  }
+};
+
+Result<FailOn> parse_fail_on(const std::vector<std::string>& words) {
+  FailOn fail_on;
+  std::vector<std::string> known{"note", "warning", "error"};
+  for (const Rule* rule : rules()) known.emplace_back(rule->id);
+  for (const std::string& word : words) {
+    if (const std::optional<Severity> severity = severity_from(word)) {
+      fail_on.severity = fail_on.severity ? std::min(*fail_on.severity, *severity) : *severity;
+    } else if (find_rule(word)) {
+      fail_on.rules.push_back(word);
+    } else {
+      const std::string guess = closest(word, known);
+      return fail(ErrorCode::kInvalidArgument, "--fail-on takes a severity or a rule; there is no " + word,
+                  guess.empty() ? "severities: note, warning, error; rules: attnscope rules"
+                                : "did you mean " + guess);
+    }
+  }
+  return fail_on;
+}
+
+report::Page html_page(const report::ExplainModel& model, std::string json) {
+  report::Page page;
+  page.kind = report::PageKind::kExplain;
+  page.version = ATTNSCOPE_VERSION;
+  page.verdict = model.verdict.text;
+  page.subtitle = model.source + (model.device.empty() ? "" : " · " + model.device);
+  page.method =
+      "Read from a trace: times are the profiler's, device work belongs to the range that launched it.";
+  page.result_json = std::move(json);
+  const auto [begin, end] = report::typical_step(*model.metrics);
+  page.timelines.push_back(report::make_timeline(*model.metrics, "one step", begin, end));
+  return page;
+}
+
+// One file, from reading to reports.
+struct OneReport {
+  report::RankSummary summary;
+  std::string json, markdown;
+  bool failed = false;  // --fail-on
+};
+
+Result<OneReport> explain_one(Context& context, const std::string& path, const ExplainOptions& options,
+                              const FailOn& fail_on, bool several) {
+  ATTNSCOPE_ASSIGN(const LoadedTrace loaded, load_trace(path));
+  const Metrics metrics = compute_metrics(loaded.trace(), loaded.links());
+  const report::ExplainModel model = report::make_explain_model(path, metrics, run_rules(metrics));
+  const report::TextOptions text{static_cast<size_t>(context.terminal.width), context.terminal.colour,
+                                 options.top};
+  OneReport one;
+  one.summary = report::summarise(model);
+  for (const Finding& finding : model.rules.findings) one.failed |= fail_on.hit(finding);
+  if (!options.files.json.empty() || !options.files.html.empty())
+    one.json = report::explain_json(model, ATTNSCOPE_VERSION);
+  if (!options.files.markdown.empty()) one.markdown = report::explain_markdown(model, text);
+  if (!options.files.html.empty() && !several)
+    ATTNSCOPE_TRY(write_output(context, options.files.html, report::render_html(html_page(model, one.json))));
+  if (options.files.takes_stdout()) return one;
+  if (options.finding > 0) {
+    ATTNSCOPE_ASSIGN(const std::string page, report::finding_text(model, options.finding, text));
+    print_text(context, page);
+  } else if (!options.range.empty()) {
+    ATTNSCOPE_ASSIGN(const std::string page, report::range_text(model, options.range, text));
+    print_text(context, page);
+  } else {
+    print_text(context, report::explain_text(model, text));
+  }
+  return one;
+}
+
+Result<bool> explain_all(Context& context, const ExplainOptions& options) {
+  ATTNSCOPE_ASSIGN(const FailOn fail_on, parse_fail_on(options.fail_on));
+  ATTNSCOPE_ASSIGN(const std::vector<std::string> paths, expand_inputs(options.inputs));
+  const bool several = paths.size() > 1;
+  if (several && !options.files.html.empty())
+    return fail(ErrorCode::kInvalidArgument,
+                "--html takes one trace; these are " + std::to_string(paths.size()),
+                "run it once per trace, or use --json");
+  std::vector<report::RankSummary> ranks;
+  std::vector<std::string> documents;
+  std::string markdown;
+  bool failed = false;
+  for (const std::string& path : paths) {
+    Result<OneReport> one = explain_one(context, path, options, fail_on, several);
+    if (!one) {
+      if (!several) return tl::unexpected(one.error());
+      // One bad rank does not hide the others; the exit code tells.
+      one.error().message = path + ": " + one.error().message;
+      return tl::unexpected(one.error());
+    }
+    if (several && !options.files.takes_stdout()) context.out << '\n';
+    ranks.push_back(std::move(one->summary));
+    documents.push_back(std::move(one->json));
+    markdown += one->markdown;
+    failed |= one->failed;
+  }
+  const report::RankComparison comparison = report::compare_ranks(ranks);
+  if (several && !options.files.takes_stdout())
+    print_text(context, report::ranks_text(ranks, {static_cast<size_t>(context.terminal.width),
+                                                   context.terminal.colour, options.top}));
+  if (!options.files.json.empty())
+    ATTNSCOPE_TRY(write_output(
+        context, options.files.json,
+        several ? report::explain_ranks_json(documents, comparison, ATTNSCOPE_VERSION) : documents[0]));
+  if (!options.files.markdown.empty()) ATTNSCOPE_TRY(write_output(context, options.files.markdown, markdown));
+  return failed;
+}
+
+int run_explain(Context& context, const Arguments& arguments) {
+  ExplainOptions options;
+  CLI::App app{"Explains a trace: what ran, what was hidden, what it cost, what to change.", "explain"};
+  app.add_option("TRACE", options.inputs, "Trace files (.json, .gz, .zst), folders of them, or - for stdin")
+      ->required();
+  app.add_option("--finding", options.finding, "Why, evidence, remedy and basis of one finding")
+      ->type_name("N");
+  app.add_option("--top", options.top, "Rows of the tables; twice as many findings")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--range", options.range, "Look at one range or operator")->type_name("NAME");
+  app.add_option("--fail-on", options.fail_on,
+                 "Exit with 1 on a finding of this severity or rule (may be repeated)")
+      ->type_name("SEVERITY|RULE")
+      ->allow_extra_args(false);
+  options.files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown | OutputFiles::kHtml);
+  if (const std::optional<int> code = parse(context, app, arguments)) return *code;
+  const Result<bool> failed = explain_all(context, options);
+  if (!failed) return print_error(context, failed.error());
+  return *failed ? 1 : 0;
+}
+
+}  // namespace
+
+extern const Command explain_command{"explain", "what a trace shows: what ran, what was hidden, what to change",
+                              "attnscope explain trace.json.gz", run_explain};
+
+}  // namespace attnscope::cli
