@@ -92,11 +92,8 @@ class MathBuilder {
     Step step;
     step.name = name;
     step.note = std::move(note);
-    step.bytes_read = read;
-    step.bytes_written = written;
-    step.flops = flops;
     step.inputs = {view_};
-    step.execute = std::move(execute);
+    step.launches.push_back({EventKind::kKernel, read, written, flops, std::move(execute)});
     program_.steps.push_back(std::move(step));
     return program_.steps.back();
   }
@@ -186,15 +183,15 @@ class MathBuilder {
   // Without keys every row is empty: output 0, LSE −inf.
   void no_keys() {
     const int64_t n = r_.batch() * r_.heads() * r_.q_len() * r_.value_dim();
-    Step& step =
-        add("attnscope::zeros", 0, n * 4, "there are no keys",
-            [result = result_, flag = flag_, n](const RunContext& c) -> Status {
-              ATTNSCOPE_TRY(cuda::check(cudaMemsetAsync(c.at<void>(flag), 0, 4, c.stream), "memset"));
-              return cuda::check(cudaMemsetAsync(c.at<void>(result), 0, static_cast<size_t>(n * 4), c.stream),
-                                 "memset");
-            });
-    step.kernels = 0;
-    step.fills = 2;
+    auto zero = [](size_t at, int64_t bytes) {
+      return [at, bytes](const RunContext& c) {
+        return cuda::check(cudaMemsetAsync(c.at<void>(at), 0, static_cast<size_t>(bytes), c.stream),
+                           "memset");
+      };
+    };
+    Step& step = add("attnscope::zeros", 0, n * 4, "there are no keys", zero(result_, n * 4));
+    step.launches[0].kind = EventKind::kFill;
+    step.launches.push_back({EventKind::kFill, 0, 4, 0, zero(flag_, 4)});
     if (r_.wants.lse) softmax_step();
     if (n > 0) to_out();
   }
@@ -207,8 +204,7 @@ class MathBuilder {
               return cuda::check(cudaMemsetAsync(c.at<void>(at), 0, static_cast<size_t>(bytes), c.stream),
                                  "memset");
             });
-    step.kernels = 0;
-    step.fills = 1;
+    step.launches[0].kind = EventKind::kFill;
     return {};
   }
 
@@ -325,8 +321,7 @@ class MathBuilder {
                                           "dropout kernel");
                      });
     if (r_.dropout.p >= 1.0) {
-      step.kernels = 0;
-      step.fills = 1;
+      step.launches[0].kind = EventKind::kFill;
     }
   }
 

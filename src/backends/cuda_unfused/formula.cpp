@@ -48,11 +48,8 @@ class FormulaBuilder {
     Step step;
     step.name = name;
     step.note = std::move(note);
-    step.bytes_read = read;
-    step.bytes_written = written;
-    step.flops = flops;
     step.inputs = {view_};
-    step.execute = std::move(execute);
+    step.launches.push_back({EventKind::kKernel, read, written, flops, std::move(execute)});
     program_.steps.push_back(std::move(step));
     return program_.steps.back();
   }
@@ -85,29 +82,28 @@ class FormulaBuilder {
     const int64_t read = by_tensor ? static_cast<int64_t>(kept) : 0;
     const int64_t written = partial ? bytes_ : std::max<int64_t>(bytes_ - static_cast<int64_t>(kept), 0);
     const bool copies = masking_ == Masking::kOutOfPlace;
-    const size_t from = scores_, to = copies ? spare_ : scores_;
-    Step& step =
-        add(copies ? "attnscope::masked_fill" : "attnscope::masked_fill_", read + (copies ? bytes_ : 0),
-            written + (copies ? bytes_ : 0), 0,
-            copies ? "masking out of place: the scores are copied device to device first"
-                   : "−inf where masked; a row without keys becomes NaN in the softmax",
-            [dtype = r_.q.dtype, shape = shape_, from, to, bytes = bytes_,
-             by_tensor](const RunContext& c) -> Status {
-              if (from != to)
-                ATTNSCOPE_TRY(
-                    cuda::check(cudaMemcpyAsync(c.at<void>(to), c.at<void>(from), static_cast<size_t>(bytes),
-                                                cudaMemcpyDeviceToDevice, c.stream),
-                                "copy of the scores"));
-              const BroadcastMask keep = by_tensor ? broadcast_mask(c.request.mask) : BroadcastMask{};
-              return cuda::check(
-                  masked_fill(c.at<void>(to), dtype, shape, key_geometry(c.request), keep, c.stream),
-                  "masking kernel");
-            });
+    const size_t from = scores_;
+    if (copies) std::swap(scores_, spare_);
+    Step& step = add(copies ? "attnscope::masked_fill" : "attnscope::masked_fill_", read, written, 0,
+                     copies ? "masking out of place: the scores are copied device to device first"
+                            : "−inf where masked; a row without keys becomes NaN in the softmax",
+                     [dtype = r_.q.dtype, shape = shape_, at = scores_, by_tensor](const RunContext& c) {
+                       const BroadcastMask keep =
+                           by_tensor ? broadcast_mask(c.request.mask) : BroadcastMask{};
+                       return cuda::check(
+                           masked_fill(c.at<void>(at), dtype, shape, key_geometry(c.request), keep, c.stream),
+                           "masking kernel");
+                     });
+    if (copies)
+      step.launches.insert(
+          step.launches.begin(),
+          Launch{EventKind::kCopy, bytes_, bytes_, 0,
+                 [from, to = scores_, bytes = static_cast<size_t>(bytes_)](const RunContext& c) {
+                   return cuda::check(cudaMemcpyAsync(c.at<void>(to), c.at<void>(from), bytes,
+                                                      cudaMemcpyDeviceToDevice, c.stream),
+                                      "copy of the scores");
+                 }});
     if (by_tensor) step.inputs.push_back(r_.mask);
-    if (copies) {
-      step.copies = 1;
-      std::swap(scores_, spare_);
-    }
   }
 
   void softmax() {

@@ -60,13 +60,13 @@ Products::Operand Products::operand(const TensorView& view, int64_t groups, cons
   Step step;
   step.name = "attnscope::contiguous";
   step.note = fmt::format("{} has no single batch stride: it is made dense first", what);
-  step.bytes_read = step.bytes_written = bytes_of(dense);
   step.inputs = {without_data(view)};
-  step.execute = [offset, dense, which](const RunContext& c) {
-    TensorView to = dense;
-    to.data = c.at<void>(offset);
-    return cuda::check(convert(request_view(c.request, which), to, {}, c.stream), "copy kernel");
-  };
+  step.launches.push_back(
+      {EventKind::kKernel, bytes_of(dense), bytes_of(dense), 0, [offset, dense, which](const RunContext& c) {
+         TensorView to = dense;
+         to.data = c.at<void>(offset);
+         return cuda::check(convert(request_view(c.request, which), to, {}, c.stream), "copy kernel");
+       }});
   program_.steps.push_back(std::move(step));
   return {true, offset, dense_layout(view.size(2) * groups, view.size(3))};
 }
@@ -108,15 +108,14 @@ Status Products::add_scores(const Operand& q, const Operand& k, size_t scores, f
   Step step;
   step.name = "attnscope::matmul";
   step.note = "q·kᵀ by cuBLASLt";
-  step.bytes_read = (r_.q.numel() + r_.k.numel()) * element;
-  step.bytes_written = s.rows() * s.kv_len * element;
-  step.flops = static_cast<int64_t>(shape.flops());
   step.inputs = {without_data(r_.q), without_data(r_.k)};
-  step.execute = [gemm, q, k, scores, alpha, workspace](const RunContext& c) {
-    const void* a = q.in_workspace ? c.at<void>(q.offset) : c.request.q.data;
-    const void* b = k.in_workspace ? c.at<void>(k.offset) : c.request.k.data;
-    return gemm.run(a, b, c.at<void>(scores), alpha, c.at<void>(workspace), c.stream);
-  };
+  step.launches.push_back(
+      {EventKind::kKernel, (r_.q.numel() + r_.k.numel()) * element, s.rows() * s.kv_len * element,
+       static_cast<int64_t>(shape.flops()), [gemm, q, k, scores, alpha, workspace](const RunContext& c) {
+         const void* a = q.in_workspace ? c.at<void>(q.offset) : c.request.q.data;
+         const void* b = k.in_workspace ? c.at<void>(k.offset) : c.request.k.data;
+         return gemm.run(a, b, c.at<void>(scores), alpha, c.at<void>(workspace), c.stream);
+       }});
   program_.steps.push_back(std::move(step));
   return {};
 }
@@ -154,21 +153,21 @@ Status Products::values(size_t weights, const TensorView& v, const char* note) {
   Step step;
   step.name = "attnscope::matmul";
   step.note = fmt::format("{} by cuBLASLt; one more kernel when out is not dense", note);
-  step.bytes_read = score_shape(r_).rows() * r_.kv_len() * element + bytes_of(v);
-  step.bytes_written = bytes_of(dense);
-  step.flops = static_cast<int64_t>(gemm.shape().flops());
   step.inputs = {without_data(v)};
-  step.execute = [gemm, b, weights, workspace, result, dense](const RunContext& c) -> Status {
-    const TensorView& out = c.outputs.out;
-    const bool direct = is_dense(out) && reinterpret_cast<uint64_t>(out.data) % 16 == 0;
-    void* to = direct ? out.data : c.at<void>(result);
-    const void* values = b.in_workspace ? c.at<void>(b.offset) : c.request.v.data;
-    ATTNSCOPE_TRY(gemm.run(c.at<void>(weights), values, to, 1.0f, c.at<void>(workspace), c.stream));
-    if (direct) return {};
-    TensorView from = dense;
-    from.data = to;
-    return cuda::check(convert(from, out, {}, c.stream), "copy kernel of the output");
-  };
+  step.launches.push_back(
+      {EventKind::kKernel, score_shape(r_).rows() * r_.kv_len() * element + bytes_of(v), bytes_of(dense),
+       static_cast<int64_t>(gemm.shape().flops()),
+       [gemm, b, weights, workspace, result, dense](const RunContext& c) -> Status {
+         const TensorView& out = c.outputs.out;
+         const bool direct = is_dense(out) && reinterpret_cast<uint64_t>(out.data) % 16 == 0;
+         void* to = direct ? out.data : c.at<void>(result);
+         const void* values = b.in_workspace ? c.at<void>(b.offset) : c.request.v.data;
+         ATTNSCOPE_TRY(gemm.run(c.at<void>(weights), values, to, 1.0f, c.at<void>(workspace), c.stream));
+         if (direct) return {};
+         TensorView from = dense;
+         from.data = to;
+         return cuda::check(convert(from, out, {}, c.stream), "copy kernel of the output");
+       }});
   program_.steps.push_back(std::move(step));
   return {};
 }
@@ -180,14 +179,15 @@ Status Products::values_dense(size_t weights, size_t v, size_t result) {
   Step step;
   step.name = "attnscope::matmul";
   step.note = "weights·v by cuBLASLt";
-  step.bytes_read = score_shape(r_).rows() * r_.kv_len() * element + r_.v.numel() * element;
-  step.bytes_written = r_.batch() * r_.heads() * r_.q_len() * r_.value_dim() * element;
-  step.flops = static_cast<int64_t>(gemm.shape().flops());
   step.inputs = {without_data(r_.v)};
-  step.execute = [gemm, weights, v, result, workspace](const RunContext& c) {
-    return gemm.run(c.at<void>(weights), c.at<void>(v), c.at<void>(result), 1.0f, c.at<void>(workspace),
-                    c.stream);
-  };
+  step.launches.push_back({EventKind::kKernel,
+                           score_shape(r_).rows() * r_.kv_len() * element + r_.v.numel() * element,
+                           r_.batch() * r_.heads() * r_.q_len() * r_.value_dim() * element,
+                           static_cast<int64_t>(gemm.shape().flops()),
+                           [gemm, weights, v, result, workspace](const RunContext& c) {
+                             return gemm.run(c.at<void>(weights), c.at<void>(v), c.at<void>(result), 1.0f,
+                                             c.at<void>(workspace), c.stream);
+                           }});
   program_.steps.push_back(std::move(step));
   return {};
 }

@@ -24,12 +24,13 @@ class ProgramPlan final : public BackendPlan {
  public:
   explicit ProgramPlan(Program program) : program_(std::move(program)) {
     CostModel& cost = program_.cost;
-    for (const Step& step : program_.steps) {
-      cost.moved_bytes += static_cast<double>(step.bytes_read + step.bytes_written);
-      cost.kernels += step.kernels;
-      cost.copies += step.copies;
-      cost.fills += step.fills;
-    }
+    for (const Step& step : program_.steps)
+      for (const Launch& launch : step.launches) {
+        cost.moved_bytes += static_cast<double>(launch.bytes_read + launch.bytes_written);
+        ++(launch.kind == EventKind::kCopy   ? cost.copies
+           : launch.kind == EventKind::kFill ? cost.fills
+                                             : cost.kernels);
+      }
     cost.intermediate_bytes = static_cast<double>(program_.workspace.total());
   }
 
@@ -43,14 +44,14 @@ class ProgramPlan final : public BackendPlan {
     for (const Step& step : program_.steps) {
       const TensorView* inputs[4] = {};
       EventInfo info{step.name, EventKind::kOperator};
-      info.bytes_read = step.bytes_read;
-      info.bytes_written = step.bytes_written;
-      info.flops = step.flops;
       for (const TensorView& view : step.inputs)
         if (info.input_count < 4) inputs[info.input_count++] = &view;
       info.inputs = inputs;
       const EventScope scope(info);
-      ATTNSCOPE_TRY(step.execute(context));
+      for (const Launch& launch : step.launches) {
+        const EventScope work(step.name, launch.kind, launch.bytes_read, launch.bytes_written, launch.flops);
+        ATTNSCOPE_TRY(launch.execute(context));
+      }
     }
     return {};
   }
@@ -62,11 +63,15 @@ class ProgramPlan final : public BackendPlan {
     for (const Step& step : program_.steps) {
       std::string shapes;
       for (const TensorView& view : step.inputs) shapes += "  " + shape_text(view);
-      const char* what = step.copies > 0 ? "copy + kernel" : step.fills > 0 ? "fill" : "kernel";
-      lines.push_back(fmt::format("{:<13} {:<24}{}  reads {}, writes {}{}{}", what, step.name, shapes,
-                                  format_bytes(static_cast<double>(step.bytes_read)),
-                                  format_bytes(static_cast<double>(step.bytes_written)),
-                                  step.note.empty() ? "" : "  — ", step.note));
+      for (const Launch& launch : step.launches) {
+        const char* what = launch.kind == EventKind::kCopy   ? "copy"
+                           : launch.kind == EventKind::kFill ? "fill"
+                                                             : "kernel";
+        lines.push_back(fmt::format("{:<6} {:<24}{}  reads {}, writes {}{}{}", what, step.name, shapes,
+                                    format_bytes(static_cast<double>(launch.bytes_read)),
+                                    format_bytes(static_cast<double>(launch.bytes_written)),
+                                    step.note.empty() ? "" : "  — ", step.note));
+      }
     }
     return lines;
   }

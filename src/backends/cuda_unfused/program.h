@@ -4,6 +4,7 @@
 
 #include "attention/backend.h"
 #include "backends/cuda_unfused/kernels.h"
+#include "base/event_sink.h"
 #include "cuda/cublaslt.h"
 #include "cuda/memory.h"
 
@@ -28,13 +29,19 @@ struct RunContext {
   }
 };
 
-struct Step {
-  std::string_view name;  // "attnscope::softmax": a literal
-  std::string note;       // for describe()
+// One kernel, copy or fill.
+struct Launch {
+  EventKind kind = EventKind::kKernel;
   int64_t bytes_read = 0, bytes_written = 0, flops = 0;
-  std::vector<TensorView> inputs;  // shapes for the trace; no data
   std::function<Status(const RunContext&)> execute;
-  int kernels = 1, copies = 0, fills = 0;
+};
+
+// One operation of the algorithm: an operator in a trace.
+struct Step {
+  std::string_view name;           // "attnscope::softmax": a literal
+  std::string note;                // for describe()
+  std::vector<TensorView> inputs;  // shapes for the trace; no data
+  std::vector<Launch> launches;
 };
 
 struct Program {
