@@ -1,0 +1,190 @@
+// Every request that no backend could take: one line with the values.
+#include "support/attention_case.h"
+#include "tensor/fill.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+namespace attnscope::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+CaseSpec base() {
+  CaseSpec spec;
+  spec.B = 2;
+  spec.Hq = 4;
+  spec.Hk = spec.Hv = 2;
+  spec.L = 3;
+  spec.S = 5;
+  spec.E = spec.Ev = 8;
+  return spec;
+}
+
+struct Bad {
+  const char* what;
+  std::function<void(Request&)> spoil;
+  const char* message;
+};
+
+class InvalidRequest : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(InvalidRequest, IsRefusedWithItsValues) {
+  AttentionCase test(base());
+  ASSERT_TRUE(validate(test.request()));
+  GetParam().spoil(test.request());
+  const Status status = validate(test.request());
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(status.error().message, HasSubstr(GetParam().message));
+  EXPECT_EQ(status.error().message.find('\n'), std::string::npos);
+  // No door around the check.
+  EXPECT_FALSE(plan(test.request()));
+  EXPECT_FALSE(sdpa(test.request(), test.outputs()));
+  const Decision decision = choose(test.request());
+  EXPECT_EQ(decision.winner, nullptr);
+  ASSERT_EQ(decision.refusals.size(), 1u);
+  EXPECT_EQ(decision.refusals[0].code, "invalid-request");
+}
+
+TensorView mask_view(DType dtype, int rank, std::array<int64_t, 4> sizes) {
+  static double storage[4096];
+  TensorView v = TensorView::contiguous(storage, dtype, sizes);
+  v.rank = rank;
+  return v;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, InvalidRequest,
+    ::testing::Values(
+        Bad{"rank", [](Request& r) { r.q.rank = 3; }, "q has rank 3"},
+        Bad{"integer q", [](Request& r) { r.q.dtype = DType::kI32; }, "q is i32"},
+        Bad{"dtype mix", [](Request& r) { r.k.dtype = DType::kBF16; }, "q is f32, k is bf16, v is f32"},
+        Bad{"negative size", [](Request& r) { r.q.sizes[2] = -1; }, "negative size"},
+        Bad{"negative stride", [](Request& r) { r.q.strides[2] = -8; }, "stride -8"},
+        Bad{"address space", [](Request& r) { r.q.strides[2] = int64_t{1} << 62; }, "address space"},
+        Bad{"head_dim", [](Request& r) { r.k.sizes[3] = 7; }, "head_dim of q is 8, of k 7"},
+        Bad{"k and v length", [](Request& r) { r.v.sizes[2] = 6; }, "k holds 5 keys, v holds 6 values"},
+        Bad{"k and v batch", [](Request& r) { r.v.sizes[0] = 1; }, "batch of k is 2, of v 1"},
+        Bad{"q batch", [](Request& r) { r.q.sizes[0] = 1; }, "batch of q is 1, of k and v 2"},
+        Bad{"heads of k", [](Request& r) { r.k.sizes[1] = 3; }, "q has 4 heads, k has 3"},
+        Bad{"heads of v", [](Request& r) { r.v.sizes[1] = 0; }, "q has 4 heads, v has 0"},
+        Bad{"device", [](Request& r) { r.v.device = {DeviceType::kCuda, 0}; }, "another device"},
+        Bad{"scale", [](Request& r) { r.scale = std::nan(""); }, "scale is nan"},
+        Bad{"infinite scale", [](Request& r) { r.scale = INFINITY; }, "scale is inf"},
+        Bad{"softcap", [](Request& r) { r.softcap = -1; }, "softcap is -1"},
+        Bad{"dropout above", [](Request& r) { r.dropout.p = 1.5; }, "dropout is 1.5"},
+        Bad{"dropout below", [](Request& r) { r.dropout.p = -0.1; }, "dropout is -0.1"},
+        Bad{"dropout nan", [](Request& r) { r.dropout.p = std::nan(""); }, "dropout is nan"},
+        Bad{"window", [](Request& r) { r.window.left = -2; }, "window (-2, -1)"},
+        Bad{"limits", [](Request& r) { r.limits.threads = -1; }, "limits"},
+        Bad{"mask shape",
+            [](Request& r) {
+              r.mask_kind = MaskKind::kBool;
+              r.mask = mask_view(DType::kBool, 2, {3, 4, 1, 1});
+            },
+            "mask [3,4] does not broadcast to the scores [2,4,3,5]"},
+        Bad{"mask of three dimensions binds heads",
+            [](Request& r) {
+              r.mask_kind = MaskKind::kBool;
+              r.mask = mask_view(DType::kBool, 3, {2, 3, 5, 1});
+            },
+            "mask [2,3,5] does not broadcast"},
+        Bad{"bool mask of floats",
+            [](Request& r) {
+              r.mask_kind = MaskKind::kBool;
+              r.mask = mask_view(DType::kF32, 2, {3, 5, 1, 1});
+            },
+            "a bool mask has dtype f32"},
+        Bad{"bias of integers",
+            [](Request& r) {
+              r.mask_kind = MaskKind::kBias;
+              r.mask = mask_view(DType::kI32, 2, {3, 5, 1, 1});
+            },
+            "a bias has dtype i32"},
+        Bad{"lengths of another batch",
+            [](Request& r) { r.lengths.kv_lengths = mask_view(DType::kI32, 1, {3, 1, 1, 1}); },
+            "kv_lengths must be"},
+        Bad{"lengths of floats",
+            [](Request& r) { r.lengths.kv_lengths = mask_view(DType::kF32, 1, {2, 1, 1, 1}); },
+            "kv_lengths must be"},
+        Bad{"one offset vector", [](Request& r) { r.lengths.cu_q = mask_view(DType::kI32, 1, {3, 1, 1, 1}); },
+            "both cu_q and cu_k"},
+        Bad{"packed with batch 2",
+            [](Request& r) { r.lengths.cu_q = r.lengths.cu_k = mask_view(DType::kI32, 1, {3, 1, 1, 1}); },
+            "batch 1"},
+        Bad{"append without pages", [](Request& r) { r.paging.append_k = r.k; }, "block table"},
+        Bad{"pages without lengths",
+            [](Request& r) {
+              r.paging.block_table = mask_view(DType::kI32, 2, {2, 1, 1, 1});
+              r.paging.page_size = 5;
+            },
+            "needs kv_lengths"},
+        Bad{"page size",
+            [](Request& r) {
+              r.paging.block_table = mask_view(DType::kI32, 2, {2, 1, 1, 1});
+              r.paging.page_size = 4;
+            },
+            "page_size is 4"},
+        Bad{"sinks", [](Request& r) { r.sinks = mask_view(DType::kF32, 1, {3, 1, 1, 1}); },
+            "sinks must be float [4]"}),
+    [](const auto& param) {
+      std::string name = param.param.what;
+      for (char& c : name)
+        if (c == ' ' || c == '_') c = 'X';
+      return name;
+    });
+
+TEST(ValidateRun, OutputsAndContents) {
+  AttentionCase test(base());
+  Outputs outputs = test.outputs();
+  outputs.out.sizes[3] = 7;
+  EXPECT_THAT(sdpa(test.request(), outputs).error().message,
+              HasSubstr("out is f32 [2,4,3,7]; it must be f32 [2,4,3,8]"));
+  outputs = test.outputs();
+  outputs.out.strides[1] = 0;
+  EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("stride 0 in dimension 1"));
+  outputs = test.outputs();
+  outputs.out.data = nullptr;
+  EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("out has no data"));
+  outputs = test.outputs();
+  outputs.lse.dtype = DType::kF64;
+  EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("lse is f64"));
+  Request no_data = test.request();
+  no_data.k.data = nullptr;
+  EXPECT_THAT(sdpa(no_data, test.outputs()).error().message, HasSubstr("no data"));
+}
+
+TEST(ValidateRun, LengthsThatPointOutside) {
+  CaseSpec spec = base();
+  spec.kv_lengths = true;
+  AttentionCase test(spec);
+  write_element(test.request().lengths.kv_lengths, 6, 0);
+  EXPECT_THAT(sdpa(test.request(), test.outputs()).error().message, HasSubstr("kv_lengths[0] is 6"));
+  write_element(test.request().lengths.kv_lengths, -1, 0);
+  EXPECT_THAT(sdpa(test.request(), test.outputs()).error().message, HasSubstr("kv_lengths[0] is -1"));
+
+  spec = base();
+  spec.packed = true;
+  spec.B = 1;
+  spec.L = 16;
+  AttentionCase packed(spec);
+  write_element(packed.request().lengths.cu_q, 1, 0);
+  EXPECT_THAT(sdpa(packed.request(), packed.outputs()).error().message, HasSubstr("cu_q[0] is 1"));
+  write_element(packed.request().lengths.cu_q, 0, 0);
+  write_element(packed.request().lengths.cu_q, 99, 4);
+  EXPECT_THAT(sdpa(packed.request(), packed.outputs()).error().message, HasSubstr("cu_q ends at 99"));
+
+  spec = base();
+  spec.paged = true;
+  spec.S = 8;
+  AttentionCase paged(spec);
+  write_element(paged.request().paging.block_table, 1000, 0, 0);
+  EXPECT_THAT(sdpa(paged.request(), paged.outputs()).error().message, HasSubstr("block_table[0][0] is 1000"));
+}
+
+}  // namespace
+}  // namespace attnscope::testing
