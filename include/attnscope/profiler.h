@@ -168,6 +168,9 @@ struct Recording {
   int64_t duration_ns = 0;  // of the session, waits included
   uint64_t process = 0;
   bool record_shapes = false;
+  // GPU activity was recorded: kernels are device_events, and what the host reported of a launch is a host
+  // event only.
+  bool has_device_activity = false;
   int64_t dropped = 0;  // events over max_events_per_thread
   std::vector<RecordedEvent> events;
   std::vector<RecordedStep> steps;

@@ -140,6 +140,8 @@ void Exporter::add_step(const RecordedStep& step) {
 void Exporter::add_event(const RecordedEvent& event) {
   trace::EventInput input;
   input.cls = class_of(event.kind);
+  if (recording_.has_device_activity && trace::is_device_work(input.cls))
+    input.cls = trace::EventClass::kOperator;  // the launch; the work itself is a device event
   input.ts_ns = event.begin_ns;
   input.dur_ns = event.end_ns - event.begin_ns;
   input.thread = host_thread(event.thread);

@@ -194,6 +194,7 @@ Recording Session::Impl::assemble(std::vector<std::shared_ptr<ThreadBuffer>> buf
   recording.base_ns = base_ns;
   recording.process = static_cast<uint64_t>(getpid());
   recording.record_shapes = options.record_shapes;
+  recording.has_device_activity = wants(Activity::kCuda);
   recording.duration_ns = scale.ns(end_ticks);
   std::sort(buffers.begin(), buffers.end(),
             [](const auto& a, const auto& b) { return a->thread() < b->thread(); });
