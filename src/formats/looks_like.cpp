@@ -87,7 +87,9 @@ std::string describe_bytes(std::string_view start) {
     return "it is a web page; the download probably failed";
   if (begins("version https://git-lfs"))
     return "it is a Git LFS pointer; fetch the file itself (git lfs pull)";
-  if (begins("\x0a")) return "it may be a Perfetto protobuf trace, which is not read";
+  if (begins("\x0a") && start.size() > 2 && static_cast<unsigned char>(start[2]) < ' ')
+    return "it may be a Perfetto protobuf trace, which is not read";
+  start.remove_prefix(std::min(start.find_first_not_of(" \t\r\n"), start.size()));
   const std::string_view first_line = start.substr(0, std::min(start.find('\n'), size_t{60}));
   const bool text = std::all_of(first_line.begin(), first_line.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 || c == '\t' || c == '\r';

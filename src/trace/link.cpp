@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -27,6 +28,30 @@ std::string_view confidence_name(Confidence c) {
   }
   return "?";
 }
+
+namespace {
+
+// Sorts what consists of a few ascending runs, as profilers write it: finds the runs and merges neighbours.
+template <typename T, typename Before>
+void sort_runs(T* first, T* last, Before before) {
+  std::vector<T*> bounds{first};
+  for (T* at = first; at != last;) {
+    at = std::is_sorted_until(at, last, before);
+    bounds.push_back(at);
+    if (bounds.size() > 64) return std::sort(first, last, before);
+  }
+  while (bounds.size() > 2) {
+    size_t kept = 1;
+    for (size_t b = 2; b < bounds.size(); b += 2) {
+      std::inplace_merge(bounds[b - 2], bounds[b - 1], bounds[b], before);
+      bounds[kept++] = bounds[b];
+    }
+    if (bounds.size() % 2 == 0) bounds[kept++] = bounds.back();
+    bounds.resize(kept);
+  }
+}
+
+}  // namespace
 
 // Launch calls by correlation id: a plain array where the ids are dense, as CUPTI's are, else sorted pairs.
 class LaunchTable {
@@ -55,7 +80,7 @@ class LaunchTable {
         pairs_.push_back({id, i});
       }
     }
-    std::sort(pairs_.begin(), pairs_.end());
+    sort_runs(pairs_.begin(), pairs_.end(), std::less<>());
     duplicates_ = dense_.empty() ? 0 : pairs_.size();
     for (size_t p = 1; dense_.empty() && p < pairs_.size(); ++p)
       duplicates_ += pairs_[p].id == pairs_[p - 1].id;
@@ -97,6 +122,7 @@ class LaunchTable {
 struct LinkBuilder {
   const Trace& t;
   Links links;
+  std::vector<uint8_t> names = std::vector<uint8_t>(t.text_count());
 
   void nest();
   void nest_thread(EventIndex* first, EventIndex* last);
@@ -114,9 +140,19 @@ struct LinkBuilder {
     links.flags_[i] = static_cast<uint8_t>(static_cast<unsigned>(b) | static_cast<unsigned>(c) << 3 |
                                            static_cast<unsigned>(u) << 5);
   }
-  bool is_graph_launch(EventIndex launch) const {
-    return t.name(launch).find("GraphLaunch") != std::string_view::npos;
+  // What a call's name says, looked up once per name.
+  enum NameFlag : uint8_t { kLooked = 1, kGraphLaunch = 2, kPromisesWork = 4 };
+  uint8_t name_flags(EventIndex i) {
+    uint8_t& flags = names[t.name_id(i)];
+    if (flags == 0) {
+      const std::string_view name = t.name(i);
+      const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+      flags = static_cast<uint8_t>(kLooked | (has("GraphLaunch") ? kGraphLaunch : 0) |
+                                   (has("Launch") || has("MemcpyAsync") ? kPromisesWork : 0));
+    }
+    return flags;
   }
+  bool is_graph_launch(EventIndex launch) { return name_flags(launch) & kGraphLaunch; }
 };
 
 namespace {
@@ -143,7 +179,7 @@ void LinkBuilder::nest_thread(EventIndex* first, EventIndex* last) {
     const int ra = nesting_rank(t.cls(a)), rb = nesting_rank(t.cls(b));
     return ra != rb ? ra < rb : a < b;
   };
-  if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+  sort_runs(first, last, before);
   std::vector<EventIndex> open;
   for (EventIndex* e = first; e != last; ++e) {
     const int64_t begin = t.ts_ns(*e);
@@ -227,8 +263,7 @@ void LinkBuilder::link_device_work() {
   const auto earlier = [&](EventIndex a, EventIndex b) {
     return t.ts_ns(a) != t.ts_ns(b) ? t.ts_ns(a) < t.ts_ns(b) : a < b;
   };
-  if (!std::is_sorted(links.device_work_.begin(), links.device_work_.end(), earlier))
-    std::sort(links.device_work_.begin(), links.device_work_.end(), earlier);
+  sort_runs(links.device_work_.begin(), links.device_work_.end(), earlier);
   links.device_work_.shrink_to_fit();
   // Launch calls whose work is missing: only names that promise device work count.
   std::vector<bool> used(t.size());
@@ -236,9 +271,7 @@ void LinkBuilder::link_device_work() {
     if (links.launch(i) != kNoEvent) used[links.launch(i)] = true;
   for (EventIndex i = 0; i < t.size(); ++i) {
     if (!is_launch_api(t.cls(i)) || used[i]) continue;
-    const std::string_view name = t.name(i);
-    if (name.find("Launch") != std::string_view::npos || name.find("MemcpyAsync") != std::string_view::npos)
-      links.diagnostics_.add(Diag::kLaunchWithoutKernel, t.ordinal(i));
+    if (name_flags(i) & kPromisesWork) links.diagnostics_.add(Diag::kLaunchWithoutKernel, t.ordinal(i));
   }
 }
 
@@ -308,7 +341,7 @@ void LinkBuilder::find_steps() {
 }
 
 Links Links::build(const Trace& trace) {
-  LinkBuilder b{trace, {}};
+  LinkBuilder b{.t = trace, .links = {}};
   b.links.trace_ = &trace;
   b.links.up_.assign(trace.size(), kNoEvent);
   b.links.flags_.assign(trace.size(), 0);

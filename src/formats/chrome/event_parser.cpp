@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace attnscope::formats::chrome {
 
@@ -17,7 +18,8 @@ void RawEvent::clear() {
 namespace {
 
 inline const char* quick_space(const char* p, const char* end) {
-  if (p < end && static_cast<unsigned char>(*p) > ' ') return p;
+  if (static_cast<unsigned char>(*p) > ' ') return p;
+  if (static_cast<unsigned char>(p[1]) > ' ') return p + 1;
   return skip_space(p, end);
 }
 
@@ -57,25 +59,71 @@ constexpr uint64_t kInputArgs =
 static_assert(static_cast<unsigned>(Arg::kCount) <= 64);
 
 // One object's members, with what may be wrong between them.
+template <const auto& kTable>
 struct MemberLoop {
-  MemberLoop(const char* first, const char* last, uint16_t& odd) : p(first), end(last), oddities(odd) {}
+  using Memory = typename std::decay_t<decltype(kTable)>::Memory;
+  MemberLoop(const char* first, const char* last, uint16_t& odd, Memory& follows)
+      : p(first), end(last), oddities(odd), memory(follows) {}
 
   const char* p;
   const char* const end;
   uint16_t& oddities;
+  Memory& memory;
+  uint8_t row = kTable.kFirst;
   const char* string_begin = nullptr;  // of the last value, when it was a string
   Token* string_token = nullptr;
-  std::string_view key{};
   const char* key_begin = nullptr;
   int foreign_lines = 0;
 
   enum class Step : uint8_t { kMember, kEnd, kMore, kDamaged };
 
-  // Moves to the next key's value.
-  Step next() {
+  // Moves to the next key's value. Bytes past the end are zero and match nothing looked for here.
+  [[gnu::always_inline]] Step next() {
+    const char* q = quick_space(p, end);
+    if (*q == ',') {
+      q = quick_space(q + 1, end);
+      if (*q == '"') [[likely]] {
+        p = q;
+        return key_and_colon();
+      }
+    } else if (*q == '}' && q < end) {
+      p = q + 1;
+      return Step::kEnd;
+    } else if (*q == '"' && !key_begin) {
+      p = q;
+      return key_and_colon();
+    }
+    return unusual();
+  }
+
+  [[gnu::always_inline]] Step key_and_colon() {
+    key_begin = p;
+    uint8_t& expected = memory[row];
+    const char* close = nullptr;
+    if (kTable.stands_at(expected, p + 1)) [[likely]] {
+      row = expected;
+      close = p + kTable.padded[row].size;
+    } else {
+      uint8_t flags = 0;
+      close = string_end(p + 1, end, flags);
+      if (!close) return Step::kMore;
+      row = kTable.find({p + 1, static_cast<size_t>(close - p - 1)});
+      if (row != kTable.kUnknown) expected = row;
+    }
+    p = quick_space(close + 1, end);
+    if (*p != ':') [[unlikely]]
+      return p >= end ? Step::kMore : Step::kDamaged;
+    p = quick_space(p + 1, end);
+    if (p >= end) return Step::kMore;
+    string_begin = nullptr;
+    return Step::kMember;
+  }
+
+  // Whatever stands between members other than one comma: nothing before the first, or damage.
+  [[gnu::noinline]] Step unusual() {
     bool comma = false;
     while (true) {
-      p = quick_space(p, end);
+      p = skip_space(p, end);
       if (p >= end) return Step::kMore;
       if (*p == ',') {
         comma = true;
@@ -88,21 +136,10 @@ struct MemberLoop {
       comma = true;
     }
     if (!comma && key_begin) oddities |= kOddMissingComma;
-    key_begin = p;
-    uint8_t flags = 0;
-    const char* close = string_end(p + 1, end, flags);
-    if (!close) return Step::kMore;
-    key = {p + 1, static_cast<size_t>(close - p - 1)};
-    p = quick_space(close + 1, end);
-    if (p >= end) return Step::kMore;
-    if (*p != ':') return Step::kDamaged;
-    p = quick_space(p + 1, end);
-    if (p >= end) return Step::kMore;
-    string_begin = nullptr;
-    return Step::kMember;
+    return key_and_colon();
   }
 
-  bool value(Token& token) {
+  [[gnu::always_inline]] bool value(Token& token) {
     const char* behind = nullptr;
     if (!read_value(p, end, token, behind)) return false;
     if (token.flags & kTooDeepFlag) oddities |= kOddTooDeep;
@@ -118,7 +155,7 @@ struct MemberLoop {
   Step failed_ = Step::kDamaged;
 
   // p stands at something that is neither a key nor an end. False: give up with failed_.
-  bool recover() {
+  [[gnu::noinline]] bool recover() {
     if (string_begin) {
       const char* close = real_string_end(string_begin, end);
       if (!close) return failed_ = Step::kMore, false;
@@ -139,16 +176,17 @@ struct MemberLoop {
 };
 
 Parse parse_args(const char*& p, const char* end, RawEvent& event) {
-  MemberLoop loop(p + 1, end, event.oddities);
+  using Loop = MemberLoop<kArgTable>;
+  Loop loop(p + 1, end, event.oddities, event.arg_keys);
   Token ignored;
   while (true) {
     switch (loop.next()) {
-      case MemberLoop::Step::kMember: break;
-      case MemberLoop::Step::kEnd: p = loop.p; return Parse::kDone;
-      case MemberLoop::Step::kMore: return Parse::kMore;
-      case MemberLoop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
+      case Loop::Step::kMember: break;
+      case Loop::Step::kEnd: p = loop.p; return Parse::kDone;
+      case Loop::Step::kMore: return Parse::kMore;
+      case Loop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
     }
-    const Arg a = arg_key(loop.key);
+    const Arg a = kArgTable.key(loop.row);
     Token& slot = a == Arg::kCount ? ignored : event.args[static_cast<size_t>(a)];
     if (!loop.value(slot)) return Parse::kMore;
     if (slot.type == TokenType::kNumber && !event.first_number) event.first_number = slot;
@@ -172,16 +210,17 @@ Parse parse_args(const char*& p, const char* end, RawEvent& event) {
 
 Parse parse_event(const char*& p, const char* end, RawEvent& event) {
   event.clear();
-  MemberLoop loop(p + 1, end, event.oddities);
+  using Loop = MemberLoop<kEventTable>;
+  Loop loop(p + 1, end, event.oddities, event.event_keys);
   Token ignored;
   while (true) {
     switch (loop.next()) {
-      case MemberLoop::Step::kMember: break;
-      case MemberLoop::Step::kEnd: p = loop.p; return Parse::kDone;
-      case MemberLoop::Step::kMore: return Parse::kMore;
-      case MemberLoop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
+      case Loop::Step::kMember: break;
+      case Loop::Step::kEnd: p = loop.p; return Parse::kDone;
+      case Loop::Step::kMore: return Parse::kMore;
+      case Loop::Step::kDamaged: p = loop.p; return Parse::kDamaged;
     }
-    const EventKey k = event_key(loop.key);
+    const EventKey k = kEventTable.key(loop.row);
     if (k == EventKey::kArgs && *loop.p == '{') {
       event.members[static_cast<size_t>(k)].type = TokenType::kContainer;
       const Parse result = parse_args(loop.p, end, event);

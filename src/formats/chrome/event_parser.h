@@ -28,6 +28,9 @@ struct RawEvent {
   const char* inputs_end = nullptr;
   bool inputs_together = true;
   uint16_t oddities = 0;
+  // Not part of the event: which key followed which, kept from event to event.
+  decltype(kEventTable)::Memory event_keys{};
+  decltype(kArgTable)::Memory arg_keys{};
 
   const Token& member(EventKey k) const { return members[static_cast<size_t>(k)]; }
   bool has(Arg a) const { return args_seen >> static_cast<unsigned>(a) & 1; }

@@ -1,6 +1,8 @@
 #pragma once
 // The JSON keys this reader knows, found without comparing them one by one.
 
+#include "formats/chrome/simd.h"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -88,6 +90,7 @@ inline constexpr Spelling<EventKey> kEventKeys[] = {
     {"ph", EventKey::kPh},   {"cat", EventKey::kCat}, {"name", EventKey::kName}, {"pid", EventKey::kPid},
     {"tid", EventKey::kTid}, {"ts", EventKey::kTs},   {"dur", EventKey::kDur},   {"args", EventKey::kArgs},
     {"id", EventKey::kId},   {"id2", EventKey::kId2}, {"bp", EventKey::kBp},     {"scope", EventKey::kScope},
+    {"s", EventKey::kCount},
 };
 
 inline constexpr Spelling<Arg> kArgKeys[] = {
@@ -140,6 +143,29 @@ inline constexpr Spelling<Arg> kArgKeys[] = {
     {"bytes read", Arg::kBytesRead},
     {"bytes written", Arg::kBytesWritten},
     {"flops", Arg::kFlops},
+    // Frequent and of no use here: known so that they can be expected.
+    {"Record function id", Arg::kCount},
+    {"Ev Idx", Arg::kCount},
+    {"cbid", Arg::kCount},
+    {"queued", Arg::kCount},
+    {"memory bandwidth (GB/s)", Arg::kCount},
+    {"Trace name", Arg::kCount},
+    {"Trace iteration", Arg::kCount},
+    {"Profiler Event Index", Arg::kCount},
+    {"external ts", Arg::kCount},
+    {"Input names", Arg::kCount},
+    {"Output dims", Arg::kCount},
+    {"Output type", Arg::kCount},
+    {"Output names", Arg::kCount},
+    {"Device", Arg::kCount},
+    {"Extra arguments", Arg::kCount},
+    {"priority", Arg::kCount},
+    {"channel", Arg::kCount},
+    {"channel_type", Arg::kCount},
+    {"direction", Arg::kCount},
+    {"size", Arg::kCount},
+    {"packet_ptr", Arg::kCount},
+    {"kind", Arg::kCount},
 };
 
 // A collision-free table over length and four letters; the multiplier is found at compile time.
@@ -147,6 +173,11 @@ template <typename Key, size_t N, size_t Slots>
 struct KeyTable {
   std::array<uint8_t, Slots> slot{};  // row + 1
   std::array<Spelling<Key>, N> rows{};
+  struct Padded {  // with the closing quote
+    std::array<char, 32> text{};
+    size_t size = 0;
+  };
+  std::array<Padded, N> padded{};
   uint64_t multiplier = 0;
 
   static constexpr size_t hash(std::string_view s, uint64_t multiplier) {
@@ -157,7 +188,12 @@ struct KeyTable {
     return (mixed * multiplier >> 40) % Slots;
   }
   explicit constexpr KeyTable(const Spelling<Key> (&spellings)[N]) {
-    for (size_t i = 0; i < N; ++i) rows[i] = spellings[i];
+    for (size_t i = 0; i < N; ++i) {
+      rows[i] = spellings[i];
+      for (size_t c = 0; c < spellings[i].text.size(); ++c) padded[i].text[c] = spellings[i].text[c];
+      padded[i].text[spellings[i].text.size()] = '"';
+      padded[i].size = spellings[i].text.size() + 1;
+    }
     for (multiplier = 0x9E3779B97F4A7C15u;; multiplier += 2) {
       slot.fill(0);
       bool clash = false;
@@ -169,24 +205,32 @@ struct KeyTable {
       if (!clash) return;
     }
   }
-  // Key::kCount when unknown.
-  Key find(std::string_view s) const {
-    if (s.empty()) return Key::kCount;
-    const uint8_t row = slot[hash(s, multiplier)];
-    return row != 0 && rows[row - 1].text == s ? rows[row - 1].key : Key::kCount;
-  }
-};
+  static constexpr uint8_t kUnknown = N,
+                           kFirst = N + 1;  // rows that are none: no such key · before the first
+  using Key_type = Key;
+  // For each row, the row that followed it last time: producers write members in one order.
+  using Memory = std::array<uint8_t, N + 2>;
 
-inline constexpr KeyTable<EventKey, std::size(kEventKeys), 64> kEventTable(kEventKeys);
-inline constexpr KeyTable<Arg, std::size(kArgKeys), 512> kArgTable(kArgKeys);
+  // Whether the key of this row, closing quote included, stands at p. kPadding bytes are readable there.
+  bool stands_at(uint8_t row, const char* p) const {
+    const Padded& want = padded[row];
+    if (want.size <= 16) return same_bytes(want.text.data(), p, want.size);
+    return same_bytes(want.text.data(), p, 16) && same_bytes(want.text.data() + 16, p + 16, want.size - 16);
+  }
+  // The row of a key that is followed by its quote; kUnknown when none.
+  uint8_t find(std::string_view s) const {
+    if (s.empty()) return kUnknown;
+    const uint8_t row = slot[hash(s, multiplier)];
+    return row != 0 && padded[row - 1].size == s.size() + 1 && stands_at(row - 1, s.data()) ? row - 1
+                                                                                            : kUnknown;
+  }
+  Key key(uint8_t row) const { return row < N ? rows[row].key : Key::kCount; }
+};
 
 }  // namespace detail
 
-inline EventKey event_key(std::string_view s) {
-  return detail::kEventTable.find(s);
-}
-inline Arg arg_key(std::string_view s) {
-  return detail::kArgTable.find(s);
-}
+inline constexpr detail::KeyTable<EventKey, std::size(detail::kEventKeys), 64> kEventTable(
+    detail::kEventKeys);
+inline constexpr detail::KeyTable<Arg, std::size(detail::kArgKeys), 1024> kArgTable(detail::kArgKeys);
 
 }  // namespace attnscope::formats::chrome

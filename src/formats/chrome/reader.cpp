@@ -40,6 +40,7 @@ class Reader {
   Status find_document();
   Status read_object();
   Status read_events();
+  void read_whole_events();
   Result<bool> read_event();
   Result<bool> read_entry();
   Status read_member();
@@ -210,11 +211,27 @@ Result<bool> Reader::read_entry() {
   }
 }
 
+// The common case: events and commas that lie whole in the window. Leaves p at anything else.
+void Reader::read_whole_events() {
+  const char* p = window_.p;
+  const char* const end = window_.end();
+  while (true) {
+    p = skip_space(p, end);
+    if (*p == ',') {
+      ++p;
+      continue;
+    }
+    window_.p = p;
+    if (*p != '{' || parse_event(p, end, event_) != Parse::kDone) return;
+    intake_.accept(event_);
+  }
+}
+
 // p behind '['.
 Status Reader::read_events() {
   events_seen_ = true;
   while (true) {
-    // The common case without leaving this loop: event, comma, event …
+    read_whole_events();
     ATTNSCOPE_ASSIGN(const bool more, read_entry());
     if (!more) return {};
     const uint64_t entries = builder_.next_ordinal();
@@ -303,6 +320,7 @@ Status Reader::find_document() {
     diagnostics().add(Diag::kByteOrderMark);
     window_.p += 3;
   }
+  const std::string first(window_.p, std::min<size_t>(static_cast<size_t>(window_.end() - window_.p), 64));
   ATTNSCOPE_ASSIGN(const bool more, peek());
   if (!more)
     return fail(ErrorCode::kBadInput, fmt::format("{} is empty", terminal_safe(name_)),
@@ -325,7 +343,7 @@ Status Reader::find_document() {
     return {};
   }
   return fail(ErrorCode::kBadInput,
-              fmt::format("{} is not JSON: {}", terminal_safe(name_), describe_bytes(start)),
+              fmt::format("{} is not JSON: {}", terminal_safe(name_), describe_bytes(first)),
               "attnscope explain reads Chrome JSON traces, plain, .gz or .zst");
 }
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace attnscope::formats::chrome {
@@ -12,7 +13,7 @@ const char* container_end(const char* p, const char* end, uint8_t& flags) {
     const StructMasks m = struct_masks(p);
     uint32_t bits = m.quote | m.open | m.close;
     const char* base = p;
-    p += kBlock;
+    p += kStride;
     while (bits) {
       const int at = std::countr_zero(bits);
       const uint32_t bit = 1u << at;
@@ -27,8 +28,8 @@ const char* container_end(const char* p, const char* end, uint8_t& flags) {
         const char* close = string_end(base + at + 1, end, inner);
         if (!close) return nullptr;
         flags |= inner & (kControl | kHigh);
-        const auto past = static_cast<int>(close + 1 - base < kBlock ? close + 1 - base : kBlock);
-        if (past < kBlock) {
+        const auto past = static_cast<int>(close + 1 - base < kStride ? close + 1 - base : kStride);
+        if (past < kStride) {
           bits &= ~((1u << past) - 1);
         } else {
           p = close + 1;
@@ -86,13 +87,44 @@ bool scaled_to_ns(std::string_view text, int64_t& ns, uint8_t& flags) {
     mantissa = mantissa / 10 + (exponent == -1 && digit >= 5 ? 1 : 0);
   }
   if (rounded) flags |= kSubNanoFlag;
-  flags |= kFractionFlag;
+  if (mantissa % 1000 != 0) flags |= kFractionFlag;
   if (mantissa > kMaxNs) {
     flags |= kRangeFlag;
     mantissa = kMaxNs;
   }
   ns = static_cast<int64_t>(negative ? -mantissa : mantissa);
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+// Eight digits at p at once; false when one of them is none.
+bool eight_digits(const char* p, uint64_t& value) {
+  uint64_t chunk;
+  std::memcpy(&chunk, p, 8);
+  if constexpr (std::endian::native != std::endian::little) return false;
+  const uint64_t digits = chunk - 0x3030303030303030ull;
+  if (((chunk + 0x4646464646464646ull) | digits) & 0x8080808080808080ull) return false;
+  const uint64_t pairs = digits * 10 + (digits >> 8);  // every other byte holds two digits
+  const uint64_t low = (pairs & 0x000000FF000000FFull) * (100 + (uint64_t{1000000} << 32));
+  const uint64_t high = (pairs >> 16 & 0x000000FF000000FFull) * (1 + (uint64_t{10000} << 32));
+  value = (low + high) >> 32;
+  return true;
+}
+
+// The run of digits at p, up to 19 of them exact; returns behind it.
+const char* read_digits(const char* p, const char* end, uint64_t& value) {
+  value = 0;
+  uint64_t eight = 0;
+  while (end - p >= 8 && eight_digits(p, eight)) {
+    value = value * 100000000 + eight;
+    p += 8;
+  }
+  while (p < end && static_cast<unsigned>(*p - '0') < 10)
+    value = value * 10 + static_cast<unsigned>(*p++ - '0');
+  return p;
 }
 
 }  // namespace
@@ -105,17 +137,19 @@ bool micros_to_ns(std::string_view text, int64_t& ns, uint8_t& flags) {
   if (negative) ++p;
   const char* const first = p;
   uint64_t value = 0;
-  while (p < end && static_cast<unsigned>(*p - '0') < 10)
-    value = value * 10 + static_cast<unsigned>(*p++ - '0');
+  p = read_digits(p, end, value);
   if (p == first) return false;
-  if (p - first > 15) return scaled_to_ns(text, ns, flags);
+  // 16 digits of microseconds may still fit 63 bits of nanoseconds.
+  if (p - first > 16 || value > static_cast<uint64_t>(kMaxNs) / 1000 - 1)
+    return scaled_to_ns(text, ns, flags);
   value *= 1000;
   if (p < end && *p == '.') {
     ++p;
-    flags |= kFractionFlag;
-    unsigned scale = 100;
+    unsigned fraction = 0, scale = 100;
     for (; scale != 0 && p < end && static_cast<unsigned>(*p - '0') < 10; scale /= 10)
-      value += static_cast<unsigned>(*p++ - '0') * scale;
+      fraction += static_cast<unsigned>(*p++ - '0') * scale;
+    if (fraction != 0) flags |= kFractionFlag;
+    value += fraction;
     if (p < end && static_cast<unsigned>(*p - '0') < 10) {
       value += *p >= '5';
       while (p < end && static_cast<unsigned>(*p - '0') < 10) {
@@ -138,6 +172,7 @@ bool parse_unsigned(std::string_view text, uint64_t& value, uint8_t& flags) {
   }
   const char* const first = p;
   uint64_t v = 0;
+  if (text.size() <= 18) p = read_digits(p, end, v);
   while (p < end && static_cast<unsigned>(*p - '0') < 10) {
     const auto digit = static_cast<unsigned>(*p++ - '0');
     if (v > (UINT64_MAX - digit) / 10) {
@@ -255,11 +290,16 @@ bool valid_utf8(std::string_view text) {
   return true;
 }
 
-void decode_string(std::string_view raw, std::string& out, bool& bad_escape, bool& bad_utf8) {
+namespace {
+
+// literal: only \" and \\ are escapes.
+void decode(std::string_view raw, bool literal, std::string& out, bool& bad_escape, bool& bad_utf8) {
   out.clear();
   for (size_t i = 0; i < raw.size();) {
     if (raw[i] == '\\') {
-      const size_t used = decode_escape(raw, i, out, bad_utf8);
+      const char next = i + 1 < raw.size() ? raw[i + 1] : '\0';
+      const bool escape = !literal || next == '"' || next == '\\';
+      const size_t used = escape ? decode_escape(raw, i, out, bad_utf8) : 0;
       if (used == 0) {
         bad_escape = true;
         out.push_back('\\');
@@ -277,6 +317,16 @@ void decode_string(std::string_view raw, std::string& out, bool& bad_escape, boo
       i += n;
     }
   }
+}
+
+}  // namespace
+
+void decode_string(std::string_view raw, std::string& out, bool& bad_escape, bool& bad_utf8) {
+  bool bad = false;
+  decode(raw, false, out, bad, bad_utf8);
+  if (!bad) return;
+  bad_escape = true;
+  decode(raw, true, out, bad, bad_utf8);
 }
 
 }  // namespace attnscope::formats::chrome

@@ -33,9 +33,16 @@ struct Token {
   explicit operator bool() const { return type != TokenType::kNone; }
 };
 
+// The first byte above white space; end when there is none. Bytes past end are zero, hence white space.
 inline const char* skip_space(const char* p, const char* end) {
-  while (p < end && static_cast<unsigned char>(*p) <= ' ') ++p;
-  return p;
+  while (p < end) {
+    if (const uint32_t ink = ink_mask(p)) {
+      p += std::countr_zero(ink);
+      return p < end ? p : end;
+    }
+    p += kStride;
+  }
+  return end;
 }
 
 // From behind the opening quote to the closing one.
@@ -46,7 +53,7 @@ inline const char* string_end(const char* p, const char* end, uint8_t& flags) {
     if (m.control & before) flags |= kControl;
     if (m.high & before) flags |= kHigh;
     if (!m.stop) {
-      p += kBlock;
+      p += kStride;
       continue;
     }
     p += std::countr_zero(m.stop);
@@ -63,9 +70,14 @@ const char* container_end(const char* p, const char* end, uint8_t& flags);
 
 // From a number, word or N/A to the separator behind it.
 inline const char* scalar_end(const char* p, const char* end) {
-  while (p < end && *p != ',' && *p != '}' && *p != ']' && static_cast<unsigned char>(*p) > ' ' && *p != '"')
-    ++p;
-  return p < end ? p : nullptr;
+  while (p < end) {
+    if (const uint32_t stop = scalar_stop_mask(p)) {
+      p += std::countr_zero(stop);
+      return p < end ? p : nullptr;
+    }
+    p += kStride;
+  }
+  return nullptr;
 }
 
 // The value at p; behind receives the first byte after it. False when the bytes end inside it.
@@ -108,8 +120,9 @@ bool parse_unsigned(std::string_view text, uint64_t& value, uint8_t& flags);
 bool parse_signed(std::string_view text, int64_t& value, uint8_t& flags);
 bool parse_real(std::string_view text, double& value);
 
-// String text to UTF-8 without escapes: \uXXXX with surrogate pairs; an unknown escape stays as it stands
-// (Windows paths) and sets bad_escape; invalid UTF-8 becomes U+FFFD and sets bad_utf8.
+// String text to UTF-8 without escapes: \uXXXX with surrogate pairs; a string with an unknown escape keeps
+// its backslashes (Windows paths, where \test is no tab) and sets bad_escape; invalid UTF-8 becomes U+FFFD
+// and sets bad_utf8.
 void decode_string(std::string_view raw, std::string& out, bool& bad_escape, bool& bad_utf8);
 bool valid_utf8(std::string_view text);
 
