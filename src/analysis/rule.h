@@ -68,7 +68,7 @@ std::span<const Rule* const> rules();
 const Rule* find_rule(std::string_view id);  // null when there is none
 
 struct NotEvaluated {
-  std::string_view id;
+  std::string id;
   std::string reason;  // "no input shapes were recorded (record_shapes=True)"
 };
 
@@ -77,9 +77,15 @@ struct RuleReport {
   std::vector<NotEvaluated> not_evaluated;
 };
 
+// `--set hidden-copy.min_bytes=4096`.
+struct ThresholdValue {
+  std::string name;  // "<rule id>.<threshold>"
+  double value = 0;
+};
+
 struct RuleOptions {
-  std::vector<std::string> only;      // empty: all
-  std::vector<Threshold> thresholds;  // name is "<rule id>.<threshold>"
+  std::vector<std::string> only;  // empty: all
+  std::vector<ThresholdValue> thresholds;
 };
 
 // Evaluates every rule on the metrics of a trace. Never fails; a rule whose input is missing is listed.
