@@ -141,11 +141,19 @@ struct DotEngine {
   static Layout layout(const Problem& p) { return layout_of(p, kRowTile, 2); }
 
   static void pack_queries(const Frame& f) {
-    BF16* q = static_cast<BF16*>(f.s.q_panels);
-    const int64_t depth = f.layout.depth;
-    for_each_query<BF16>(f, [=](int64_t r, int64_t d, float x) {
-      from_float(x, q + (r / kRowTile * depth + d / 2 * 2) * kRowTile + r % kRowTile * 2 + d % 2);
-    });
+    const int64_t pairs = f.layout.depth / 2;
+    for (int64_t row0 = 0; row0 < f.t.rows; row0 += kRowTile) {
+      const QueryTile tile(f, row0);
+      float* dst = static_cast<float*>(f.s.q_panels) + row0 * pairs;  // a float holds a pair
+      for (int64_t d = 0; d < pairs; d += kW) {
+        vf x[kW];
+        for (int r = 0; r < kRowTile; ++r) {
+          const vf low = tile.load<BF16>(r, 2 * d), high = tile.load<BF16>(r, 2 * d + kW);
+          x[r] = reinterpret_cast<vf>(_mm512_cvtne2ps_pbh(high, low));
+        }
+        store_columns(x, pairs - d, dst + d * kRowTile);
+      }
+    }
   }
   static void load_block(const Frame& f, Block* b) {
     pack_keys_bf16(f, *b, static_cast<uint16_t*>(f.s.k_panels));

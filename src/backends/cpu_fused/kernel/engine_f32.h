@@ -75,11 +75,16 @@ struct WidenEngine {
   static Layout layout(const Problem& p) { return layout_of(p, kRowTile, 1); }
 
   static void pack_queries(const Frame& f) {
-    float* q = static_cast<float*>(f.s.q_panels);
     const int64_t depth = f.layout.depth;
-    for_each_query<T>(f, [=](int64_t r, int64_t d, float x) {
-      q[(r / kRowTile * depth + d) * kRowTile + r % kRowTile] = x;
-    });
+    for (int64_t row0 = 0; row0 < f.t.rows; row0 += kRowTile) {
+      const QueryTile tile(f, row0);
+      float* dst = static_cast<float*>(f.s.q_panels) + row0 * depth;
+      for (int64_t d = 0; d < depth; d += kW) {
+        vf x[kW];
+        for (int r = 0; r < kRowTile; ++r) x[r] = tile.template load<T>(r, d);
+        store_columns(x, depth - d, dst + d * kRowTile);
+      }
+    }
   }
   static void load_block(const Frame& f, Block* b) {
     pack_keys_f32<T>(f, b->k, b->key0, b->n, static_cast<float*>(f.s.k_panels));

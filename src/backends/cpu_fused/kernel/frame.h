@@ -115,7 +115,7 @@ inline Scratch carve(const Problem& p, const Layout& l, int64_t element_bytes, v
   s.scores = c.take<float>(l.row_tile * kScoreStride);
   s.weights = c.take<uint16_t>(l.row_tile * kScoreStride);
   s.tile_max = c.take<float>(kRowMax * kW);
-  s.row = c.take<float>(max_of<int64_t>(kMaxBlockKeys, l.depth));
+  s.row = c.take<float>(max_of<int64_t>(kMaxBlockKeys, l.depth + kPanel));
   s.words = c.take<uint32_t>(kMaxBlockKeys + 8);
   s.kept = c.take<uint8_t>(l.row_tile * kMaxBlockKeys);
   s.end = c.at;
@@ -132,8 +132,8 @@ struct Frame {
   float exponent_scale;  // p = exp2((t − m) · exponent_scale)
   bool natural;          // scores are brought to natural units before the maximum (bias or softcap)
 
-  int64_t position(int64_t r) const { return (t.row_begin + r) / p.group; }
-  int64_t head(int64_t r) const { return t.head0 + (t.row_begin + r) % p.group; }
+  int64_t position(int64_t r) const { return p.group == 1 ? t.row_begin + r : (t.row_begin + r) / p.group; }
+  int64_t head(int64_t r) const { return p.group == 1 ? t.head0 : t.head0 + (t.row_begin + r) % p.group; }
 };
 
 inline Frame make_frame(const Problem& p, const Task& t, const Layout& l, int64_t element_bytes,

@@ -75,22 +75,31 @@ ATTNSCOPE_INLINE const char* query_line(const Frame& f, int64_t r) {
          (f.u.q_begin + f.position(r)) * q.stride[2];
 }
 
-// Writes the task's queries, scaled by sign · 2^exponent, through put(row, d, value).
-template <typename T, typename Put>
-ATTNSCOPE_INLINE void for_each_query(const Frame& f, Put put) {
-  const PowerOfTwo power = power_of_two(f.p.q_exponent);
-  const float first = power.first * f.p.q_sign;
-  const int64_t stride = f.p.q.stride[3];
-  for (int64_t r = 0; r < f.layout.rows; ++r) {
-    if (r >= f.t.rows) {
-      for (int64_t d = 0; d < f.layout.depth; ++d) put(r, d, 0.0f);
-      continue;
-    }
-    const char* line = query_line(f, r);
-    for (int64_t d = 0; d < f.p.head_dim; ++d)
-      put(r, d, to_float(*reinterpret_cast<const T*>(line + d * stride)) * first * power.second);
-    for (int64_t d = f.p.head_dim; d < f.layout.depth; ++d) put(r, d, 0.0f);
+// Elements d … d+kW−1 of the scaled queries of one register tile, a row per vector; zeros outside.
+struct QueryTile {
+  const char* line[kRowTile];  // null past the last row
+  vf first, second;            // the two factors of sign · 2^exponent
+  int64_t stride, dim;
+
+  QueryTile(const Frame& f, int64_t row0) : stride(f.p.q.stride[3]), dim(f.p.head_dim) {
+    const PowerOfTwo power = power_of_two(f.p.q_exponent);
+    first = vset(power.first * f.p.q_sign);
+    second = vset(power.second);
+    for (int r = 0; r < kRowTile; ++r) line[r] = row0 + r < f.t.rows ? query_line(f, row0 + r) : nullptr;
   }
+  template <typename T>
+  ATTNSCOPE_INLINE vf load(int r, int64_t d) const {
+    const int n = line[r] ? lanes_left(dim, d) : 0;
+    return n > 0 ? load_line<T>(line[r], stride, d, n) * first * second : vset(0.0f);
+  }
+};
+
+// Turns kRowTile vectors around and stores the columns kRowTile apart. Each store is a whole vector; what it
+// writes too much, the next one overwrites (the last one runs into memory that is filled later).
+ATTNSCOPE_INLINE void store_columns(vf x[kW], int64_t columns, float* dst) {
+  for (int i = kRowTile; i < kW; ++i) x[i] = vset(0.0f);
+  transpose(x);
+  for (int64_t i = 0; i < min_of<int64_t>(kW, columns); ++i) vstore(dst + i * kRowTile, x[i]);
 }
 
 }  // namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS

@@ -124,7 +124,7 @@ ATTNSCOPE_INLINE vf interleave_high(vf a, vf b) {
 #else  // any processor: the compiler's own vectors
 
 inline constexpr int kW = 4;
-inline constexpr int kRowTile = 6;
+inline constexpr int kRowTile = 4;
 typedef float vf __attribute__((vector_size(16)));
 
 ATTNSCOPE_INLINE vf vset(float x) {
@@ -167,6 +167,7 @@ ATTNSCOPE_INLINE vf interleave_high(vf a, vf b) {
 
 #endif
 
+static_assert(kRowTile <= kW, "queries are packed by turning kW × kW squares around");
 inline constexpr int kPanel = 2 * kW;  // keys of a K panel, value columns of a V panel
 
 // ---- exp2 ----------------------------------------------------------------------------------------------
@@ -362,6 +363,15 @@ ATTNSCOPE_INLINE void store_n(T* p, vf x, int n) {
   if constexpr (__is_same(T, F16)) {
     _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1),
                              _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return;
+  } else {
+    const __m512i b = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(b, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_or_si512(b, _mm512_set1_epi32(0x400000));
+    const __m512i result = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), _mm512_cvtepi32_epi16(result));
     return;
   }
 #endif
