@@ -46,7 +46,9 @@ void for_each_member(std::string_view members, F&& f) {
     members.remove_prefix(end + 1);
     skip(" \t\r\n:");
     const size_t n = raw_value_length(members);
-    f(key, members.substr(0, n));
+    std::string_view value = members.substr(0, n);
+    while (!value.empty() && static_cast<unsigned char>(value.back()) <= ' ') value.remove_suffix(1);
+    f(key, value);
     members.remove_prefix(n);
   }
 }

@@ -120,7 +120,20 @@ void take_top_level(const std::string& key, const Token& value, trace::TraceBuil
   if ((key == "deviceProperties" || key == "computeProperties") && value.type == TokenType::kContainer)
     return take_devices(text, builder);
   if (take_known(key, value, m)) return;
-  if (key == "attnscope") m.producer = "attnscope " + plain(text);
+  if (key == "attnscope_era") {
+    const int64_t era = whole(text).value_or(-1);
+    if (era >= 0 && era <= static_cast<int64_t>(trace::Era::kAttnscope))
+      top.era = static_cast<trace::Era>(era);
+    return;
+  }
+  if (key == "attnscope_producer") {
+    m.producer = plain(text);
+    return;
+  }
+  if (key == "attnscope") {
+    m.producer = "attnscope " + plain(text);
+    return;
+  }
   if (key == "distributedInfo" && value.type == TokenType::kContainer) {
     m.distributed_info = text;
     trace::for_each_member(inside(text), [&](std::string_view k, std::string_view v) {
@@ -142,7 +155,7 @@ void finish_top_level(const TopLevel& top, EraMarks& marks, trace::TraceBuilder&
   marks.attnscope = m.producer.substr(0, 9) == "attnscope";
   for (const auto& [key, value] : m.other) marks.viztracer |= key == "viztracer_metadata";
   marks.has_devices = top.shape.has_member("deviceProperties") || top.shape.has_member("computeProperties");
-  const trace::Era era = find_era(marks);
+  const trace::Era era = top.era.value_or(find_era(marks));
   builder.set_era(era);
   if (!m.producer.empty()) return;
   if (marks.viztracer) {

@@ -6,6 +6,7 @@
 #include "formats/looks_like.h"
 #include "trace/builder.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,7 @@ struct TopLevel {
   bool has_base = false;
   bool base_before_events = false;
   size_t other_bytes = 0;
+  std::optional<trace::Era> era;  // written by our own writer: what the original was
 };
 
 // Takes one member into the trace's metadata; value may be odd (inf, N/A).

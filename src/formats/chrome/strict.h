@@ -1,0 +1,15 @@
+#pragma once
+// Strict JSON out of whatever was read.
+
+#include <string>
+#include <string_view>
+
+namespace attnscope::formats::chrome {
+
+// text as a JSON string with its quotes: escaped, valid UTF-8.
+void append_string(std::string_view text, std::string& out);
+// Lenient JSON text (raw control bytes, N/A, missing commas, mismatched brackets) as strict JSON, valid by
+// construction; what is already strict keeps its values. Nothing becomes null.
+void append_strict(std::string_view raw, std::string& out);
+
+}  // namespace attnscope::formats::chrome
