@@ -10,9 +10,9 @@ function kernel_strip(variant, longest) {
   let x = 0;
   const blocks = variant.kernels.map((kernel, index) => {
     const block_width = Math.max((kernel.time_us || 0) * scale, 2);
-    const label = `${index + 1} of ${variant.kernels.length}: ${safe(kernel.op || kernel.name, 90)}, ${kind_of(kernel.kind)}, ${time(kernel.time_us)}`;
+    const label = `${index + 1} of ${variant.kernels.length}: ${safe(kernel.op || kernel.name, 90)}, ${kind_of(kernel.kind ?? kernel.event)}, ${time(kernel.time_us)}`;
     const activate = () => select_kernel(kernel, variant.name);
-    const rect = svg("rect", { x, y: 0, width: block_width, height, fill: kind_colour(kernel.kind), tabindex: "0", role: "button", "aria-label": label,
+    const rect = svg("rect", { x, y: 0, width: block_width, height, fill: kind_colour(kernel.kind ?? kernel.event), tabindex: "0", role: "button", "aria-label": label,
       onclick: activate, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); activate(); } } });
     rect.append(svg("title", { text: label }));
     x += block_width;
@@ -25,6 +25,6 @@ function kernel_strip(variant, longest) {
 function strips(variants) {
   const shown = variants.filter((v) => v.kernels?.length);
   const longest = Math.max(...shown.map((v) => v.kernels.reduce((sum, k) => sum + (k.time_us || 0), 0)), 1e-9);
-  const kinds = [...new Set(shown.flatMap((v) => v.kernels.map((k) => kind_of(k.kind))))];
+  const kinds = [...new Set(shown.flatMap((v) => v.kernels.map((k) => kind_of(k.kind ?? k.event))))];
   return [kind_legend(kinds), ...shown.map((v) => kernel_strip(v, longest))];
 }

@@ -64,13 +64,14 @@ function explain_page(result, timelines) {
   timeline_section(timelines);
   const top = [...(result.kernels ?? [])].filter((k) => known(k.device_us ?? k.time_us)).sort((a, b) => (b.device_us ?? b.time_us) - (a.device_us ?? a.time_us));
   const groups = new Map();
-  for (const k of top) groups.set(kind_of(k.kind), (groups.get(kind_of(k.kind)) ?? 0) + (k.device_us ?? k.time_us));
+  const kind = (k) => kind_of(k.kind ?? k.event);  // copies and fills carry no kernel kind
+  for (const k of top) groups.set(kind(k), (groups.get(kind(k)) ?? 0) + (k.device_us ?? k.time_us));
   if (groups.size) {
     const kinds = [...groups.keys()].sort((a, b) => groups.get(b) - groups.get(a));
     section("Where the device time goes", chart(`Device time by kind: ${kinds.map((k) => `${k} ${time(groups.get(k))}`).join(", ")}`, {
       type: "bar", data: { labels: kinds, datasets: [{ label: "device time, summed", data: kinds.map((k) => groups.get(k)), backgroundColor: kinds.map(kind_colour) }] },
       options: { indexAxis: "y", plugins: { legend: { display: false }, tooltip: { callbacks: { label: (item) => time(item.raw) } } }, scales: { x: { title: { display: true, text: "µs" } } } } }),
-    table("Kernels", [{ title: "kernel", name: true, cell: (k) => safe(k.name, 120) }, { title: "kind", cell: (k) => kind_of(k.kind) }, { title: "calls", number: true, cell: (k) => count(k.calls ?? k.count) },
+    table("Kernels", [{ title: "kernel", name: true, cell: (k) => safe(k.name, 120) }, { title: "kind", cell: kind }, { title: "calls", number: true, cell: (k) => count(k.calls ?? k.count) },
       { title: "device time", number: true, cell: (k) => time(k.device_us ?? k.time_us) }, { title: "occupancy", number: true, cell: (k) => percent(k.occupancy_theoretical_pct) },
       { title: "limited by", cell: (k) => safe(k.occupancy_limiter ?? "unknown") }, { title: "link", cell: (k) => safe(k.link?.basis ?? "unknown") }], top.slice(0, 40)),
     top.length > 40 ? element("p", { class: "note", text: `${count(top.length - 40)} more kernels are in the raw data.` }) : null);
