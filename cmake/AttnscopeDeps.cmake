@@ -15,6 +15,13 @@ find_path(EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
 find_path(HTTPLIB_INCLUDE httplib.h REQUIRED)   # cpp-httplib: `attnscope view`
 find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
 
+# Patterns in guess files; the static library, so that a bundle needs nothing more.
+find_library(RE2_LIBRARY NAMES libre2.a re2 REQUIRED)
+find_path(RE2_INCLUDE re2/re2.h REQUIRED)
+add_library(RE2::re2 UNKNOWN IMPORTED)
+set_target_properties(RE2::re2 PROPERTIES IMPORTED_LOCATION ${RE2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${RE2_INCLUDE}
+                      INTERFACE_LINK_LIBRARIES Threads::Threads)
+
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)

@@ -94,11 +94,11 @@ RuleReport run_rules(const Metrics& metrics, const RuleOptions& options) {
       continue;
     }
     std::vector<Threshold> replaced;
-    for (Threshold t : options.thresholds)
-      if (t.name.starts_with(rule->id) && t.name.substr(rule->id.size()).starts_with(".")) {
-        t.name.remove_prefix(rule->id.size() + 1);
-        replaced.push_back(t);
-      }
+    for (const ThresholdValue& given : options.thresholds) {
+      const std::string_view name = given.name;
+      if (name.starts_with(rule->id) && name.substr(rule->id.size()).starts_with("."))
+        replaced.push_back({name.substr(rule->id.size() + 1), given.value, {}, {}});
+    }
     for (Finding& finding : rule->check(facts, RuleLimits(rule->thresholds, replaced)))
       report.findings.push_back(std::move(finding));
   }

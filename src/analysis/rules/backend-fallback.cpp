@@ -109,7 +109,7 @@ const Rule backend_fallback_rule{
     .category = RuleCategory::kAttention,
     .severity = Severity::kWarning,
     .summary =
-        "scaled_dot_product_attention did not run its fastest backend; the conditions that refused are "
+        "The fastest attention backend did not run; the conditions that refused are "
         "listed.",
     .what =
         "Forward calls that ran the math path (a warning) or the efficient backend (a note) on a GPU. The "

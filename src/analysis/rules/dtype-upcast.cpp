@@ -85,7 +85,7 @@ const Rule dtype_upcast_rule{
     .id = "dtype-upcast",
     .category = RuleCategory::kAttention,
     .severity = Severity::kWarning,
-    .summary = "16-bit inputs were widened to f32 inside attention or for a matrix product.",
+    .summary = "Inputs of 16 bits were widened to f32 inside attention or for a matrix product.",
     .what =
         "Cast kernels from f16 or bf16 to f32 inside an attention call, or under a matrix product that was "
         "given "
