@@ -1,4 +1,7 @@
+// Errors as values, and the parser compiled into this file: Debian's shared library has only the throwing form.
 #define TOML_EXCEPTIONS 0
+#undef TOML_HEADER_ONLY
+#define TOML_HEADER_ONLY 1
 #include "analysis/guess.h"
 
 #include "base/text.h"

@@ -19,11 +19,16 @@ using trace::kNoEvent;
 constexpr Threshold kThresholds[] = {{"min_gap", 500, "µs", "of one gap, without the profiler's own cost"},
                                      {"min_share", 5, "%", "of the device's window, all such gaps together"}};
 
-// The host span on the launching thread that fills most of the gap without reaching far beyond it.
-EventIndex busy_with(const RuleFacts& facts, const Gap& gap, EventIndex launch) {
+// The host span on the launching thread that fills most of the gap without reaching far beyond it, and how
+// much of the gap it fills.
+struct Busy {
+  EventIndex span = kNoEvent;
+  int64_t ns = 0;
+};
+Busy busy_with(const RuleFacts& facts, const Gap& gap, EventIndex launch) {
   const std::span<const EventIndex> order = facts.links().preorder(facts.trace().thread(launch));
   const int64_t to = std::min(gap.end_ns, facts.trace().ts_ns(launch));
-  EventIndex best = kNoEvent;
+  Busy best;
   int64_t most = (to - gap.begin_ns) / 10;  // less than a tenth explains nothing
   const auto before = [&](EventIndex e, int64_t t) { return facts.trace().ts_ns(e) < t; };
   // Spans that begin up to one gap's length earlier can still lie mostly inside.
@@ -33,7 +38,7 @@ EventIndex busy_with(const RuleFacts& facts, const Gap& gap, EventIndex launch) 
                   end = std::min(facts.trace().end_ns(*at), to);
     if (facts.trace().dur_ns(*at) > 2 * (to - gap.begin_ns) || end - begin <= most) continue;
     most = end - begin;
-    best = *at;
+    best = {*at, most};
   }
   return best;
 }
@@ -49,7 +54,8 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
       if (gap.device != d.device || gap.cause != GapCause::kHost || gap.after == kNoEvent) continue;
       const EventIndex launch = facts.links().launch(gap.after);
       if (launch == kNoEvent) continue;
-      const EventIndex span = busy_with(facts, gap, launch);
+      const Busy busy = busy_with(facts, gap, launch);
+      const EventIndex span = busy.span;
       const int64_t cost =
           span == kNoEvent ? 0
                            : static_cast<int64_t>(facts.host_events_in(span)) * facts.profiler_ns_per_event();
@@ -59,7 +65,9 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
       after.push_back(gap.after);
       if (net <= longest) continue;
       longest = net;
-      doing = span == kNoEvent ? std::string() : terminal_safe(facts.trace().name(span), 60);
+      doing = span == kNoEvent ? std::string()
+                               : fmt::format("{} for {} of it", terminal_safe(facts.trace().name(span), 60),
+                                             format_time_us(us(busy.ns)));
     }
     if (window <= 0 || after.empty()) continue;
     const double share = 100.0 * static_cast<double>(total) / static_cast<double>(window);

@@ -33,12 +33,18 @@ uint64_t recorded_events(const RuleFacts& facts, int64_t begin_ns, int64_t end_n
   return most;
 }
 
-std::vector<EventIndex> starved(const RuleFacts& facts, int device) {
+// Work that began only after the device had been idle, and whose launch began after that too.
+std::vector<EventIndex> starved(const RuleFacts& facts, const DeviceTimeline& d) {
   std::vector<EventIndex> events;
-  for (const Gap& gap : facts.metrics().gaps.longest)
-    if (gap.device == device && (gap.cause == GapCause::kLaunch || gap.cause == GapCause::kLatency) &&
-        gap.after != trace::kNoEvent)
-      events.push_back(gap.after);
+  int64_t busy_until = d.begin_ns;
+  for (const Work& work : facts.work()) {
+    if (facts.trace().queue(work.event).device != d.device) continue;
+    const int64_t begin = facts.trace().ts_ns(work.event);
+    const EventIndex launch = facts.links().launch(work.event);
+    if (launch != trace::kNoEvent && begin > busy_until && facts.trace().end_ns(launch) > busy_until)
+      events.push_back(work.event);
+    busy_until = std::max(busy_until, begin + work.ns);
+  }
   return events;
 }
 
@@ -76,10 +82,7 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
         format_time_us(us(std::min(cost, idle))), us(facts.profiler_ns_per_event()));
     finding.confidence = remaining > cost ? Certainty::kHigh : Certainty::kMedium;
     finding.group = "idle";
-    std::vector<EventIndex> events = starved(facts, d.device);
-    std::sort(events.begin(), events.end(),
-              [&](EventIndex a, EventIndex b) { return facts.trace().ts_ns(a) < facts.trace().ts_ns(b); });
-    facts.cite(finding, events);
+    facts.cite(finding, starved(facts, d));
     findings.push_back(std::move(finding));
   }
   return findings;

@@ -21,6 +21,7 @@ struct Place {
   std::vector<EventIndex> events;
   size_t calls = 0, kernels = 0;
   int64_t mask_ns = 0, call_ns = 0;
+  bool converted = false;  // a mask was passed in, and is made additive
 };
 
 // Kernels that make the mask: fills and boolean selections before the first product or fused kernel.
@@ -52,6 +53,7 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
         above.range == trace::kNoEvent ? call.op : std::string(facts.trace().name(above.range));
     Place& place = places[{where, facts.trace().operator_args_id(call.event)}];
     ++place.calls;
+    place.converted |= call.mask == MaskUse::kTensor;
     place.call_ns += call.device_ns;
     place.kernels += kernels.size();
     for (const Work& work : kernels) {
@@ -66,9 +68,9 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
         100.0 * static_cast<double>(place.mask_ns) / static_cast<double>(std::max<int64_t>(1, place.call_ns));
     Finding finding = make_finding(
         mask_rebuilt_rule,
-        fmt::format("the mask is built anew in each of {} equal calls: {} kernels, {} ({} of the attention)",
-                    place.calls, place.kernels / place.calls, per_call(place.mask_ns, place.calls),
-                    percent_text(share)));
+        fmt::format("the mask is {} anew in each of {} equal calls: {} kernels, {} ({} of the attention)",
+                    place.converted ? "converted" : "built", place.calls, place.kernels / place.calls,
+                    per_call(place.mask_ns, place.calls), percent_text(share)));
     if (share >= limits["warning_share"]) finding.severity = Severity::kWarning;
     finding.range = key.first;
     finding.saving_us = us(place.mask_ns) / static_cast<double>(place.calls);
