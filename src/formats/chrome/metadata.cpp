@@ -142,6 +142,10 @@ void take_top_level(const std::string& key, const Token& value, trace::TraceBuil
     });
     return;
   }
+  if (key == "traceEvents") {  // a second list, or none at all
+    builder.diagnostics().add(trace::Diag::kDuplicateKey);
+    return;
+  }
   top.other_bytes += key.size() + text.size();
   if (top.other_bytes > kMaxOtherBytes) return;
   const size_t quotes = value.type == TokenType::kString ? 1 : 0;
