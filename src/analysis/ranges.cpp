@@ -43,9 +43,11 @@ void add_work(WorkSum& sum, EventClass cls, int64_t dur_ns) {
 
 int64_t median_of(std::vector<int64_t>& values) {
   if (values.empty()) return -1;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  if (values.size() % 2 == 1) return *middle;
+  const int64_t below = *std::max_element(values.begin(), middle);
+  return below + (*middle - below) / 2;
 }
 
 bool is_bookkeeping_operator(std::string_view name) {

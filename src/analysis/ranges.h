@@ -47,7 +47,7 @@ class WorkTimeline {
 trace::WorkSum& operator+=(trace::WorkSum& sum, const trace::WorkSum& more);
 trace::WorkSum operator-(trace::WorkSum sum, const trace::WorkSum& less);
 void add_work(trace::WorkSum& sum, trace::EventClass cls, int64_t dur_ns);
-// The middle of the values (the lower one of two); −1 when there are none. Reorders them.
+// The median of the values, halves of a nanosecond dropped; −1 when there are none. Reorders them.
 int64_t median_of(std::vector<int64_t>& values);
 
 }  // namespace attnscope

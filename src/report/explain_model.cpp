@@ -1,5 +1,6 @@
 #include "report/explain_model.h"
 
+#include "analysis/ranges.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -27,13 +28,6 @@ std::string device_text(const Trace& trace) {
   return join(parts, ", ");
 }
 
-int64_t median(std::vector<int64_t> values) {
-  if (values.empty()) return -1;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void add_step_figures(ExplainModel& model) {
   std::vector<int64_t> host, device, busy;
   for (const StepStats& step : model.metrics->steps) {
@@ -41,9 +35,12 @@ void add_step_figures(ExplainModel& model) {
     device.push_back(step.work.device_ns);
     busy.push_back(step.device_busy_ns);
   }
-  model.step_host_ns = median(host);
-  model.step_device_ns = median(device);
-  model.step_busy_ns = median(busy);
+  model.step_host_ns = median_of(host);
+  model.step_device_ns = median_of(device);
+  model.step_busy_ns = median_of(busy);
+  // A trace that is one step: all its work counts, linked or not.
+  if (model.metrics->step_source == StepSource::kWholeTrace)
+    model.step_device_ns = model.metrics->total.device_ns;
   int64_t window = 0, idle = 0;
   for (const DeviceTimeline& device_timeline : model.metrics->gaps.devices) {
     window += device_timeline.end_ns - device_timeline.begin_ns;
@@ -77,6 +74,24 @@ Kinds time_by_kind(const Metrics& metrics) {
   return kinds;
 }
 
+// Kinds in a sentence.
+std::string_view kind_words(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::kGemm: return "matrix products";
+    case KernelKind::kConv: return "convolutions";
+    case KernelKind::kCopy: return "copies";
+    case KernelKind::kCast: return "casts";
+    case KernelKind::kFill: return "fills";
+    case KernelKind::kElementwise: return "elementwise kernels";
+    case KernelKind::kReduction: return "reductions";
+    case KernelKind::kNorm: return "normalisation";
+    case KernelKind::kComm: return "communication";
+    case KernelKind::kFused: return "fused kernels of a compiler";
+    case KernelKind::kTranspose: return "transposes";
+    default: return kind_name(kind);
+  }
+}
+
 std::string busy_verdict(const ExplainModel& model) {
   const Metrics& metrics = *model.metrics;
   const Kinds kinds = time_by_kind(metrics);
@@ -93,11 +108,27 @@ std::string busy_verdict(const ExplainModel& model) {
         largest = kind;
       }
     where = most == 0 ? fmt::format("{} kernels, none of a known kind", metrics.total.kernels)
-                      : fmt::format("most of its time, {:.0f} %, is {}", share_percent(metrics, most),
-                                    kind_name(largest));
+                      : fmt::format("{:.0f} % of its time is {}", share_percent(metrics, most),
+                                    kind_words(largest));
     if (attention >= 1) where += fmt::format("; attention is {:.0f} %", attention);
   }
   return where;
+}
+
+// Device work of kinds that are no kernels, copies or fills (MTIA, range profiler).
+struct OtherWork {
+  uint64_t count = 0;
+  int64_t ns = 0;
+  std::string category;
+};
+OtherWork other_work(const Trace& trace) {
+  OtherWork other;
+  for (EventIndex i = 0; i < trace.size(); ++i)
+    if (trace.cls(i) == EventClass::kDeviceOther) {
+      if (other.count++ == 0) other.category = trace.category(i);
+      other.ns += trace.dur_ns(i);
+    }
+  return other;
 }
 
 Verdict make_verdict(const ExplainModel& model) {
@@ -113,6 +144,12 @@ Verdict make_verdict(const ExplainModel& model) {
   if (metrics.total == trace::WorkSum{}) {
     if (metrics.ranges.empty())
       return {"empty", "Nothing that could be explained: no operators, no device work."};
+    if (const OtherWork other = other_work(*model.trace); other.count > 0)
+      return {"other-device-work",
+              fmt::format(
+                  "No kernels, copies or fills: the device's work was recorded as {} {} events, {} in all.",
+                  group_digits(static_cast<int64_t>(other.count)), terminal_safe(other.category, 40),
+                  format_time_us(static_cast<double>(other.ns) / 1e3))};
     return {"no-device-work", "No work on a device was recorded; only what the host did can be shown."};
   }
   if (metrics.gaps.devices.empty())
@@ -141,11 +178,20 @@ void find_what_is_missing(ExplainModel& model) {
   const bool operators = has_class(metrics, EventClass::kOperator);
   const bool kineto = trace.era() != trace::Era::kNotKineto && trace.era() != trace::Era::kAttnscope;
   const bool launches = has_class(metrics, EventClass::kRuntime) || has_class(metrics, EventClass::kDriver);
-  if (!operators && !metrics.ranges.empty())
+  const bool graphs =
+      std::any_of(metrics.kernels.begin(), metrics.kernels.end(),
+                  [](const KernelGroup& group) { return group.basis == trace::LinkBasis::kGraph; });
+  if (graphs)
+    model.not_seen.push_back(
+        {"graph-operators",
+         "the operators inside CUDA graphs: a graph's kernels share one launch, and the "
+         "operators that recorded them ran before this trace; record one step without graphs to see them",
+         {}});
+  else if (!operators && !metrics.ranges.empty() && kineto)
     model.not_seen.push_back({"operators",
-                              "no operators of the host: device work cannot be tied to what asked for it",
+                              "operators of the host: device work cannot be tied to what asked for it",
                               {"activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"}});
-  if (metrics.total == trace::WorkSum{} && !metrics.cpu_only && kineto)
+  if (metrics.total == trace::WorkSum{} && !metrics.cpu_only && kineto && other_work(trace).count == 0)
     model.not_seen.push_back(
         {"device-work",
          launches ? "no device work, though launches were recorded: the device's activity was not captured "

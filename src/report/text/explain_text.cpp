@@ -42,7 +42,8 @@ std::string headline(const ExplainModel& model) {
   if (model.trace->truncated()) text += ", cut short";
   if (metrics.steps.empty() || model.step_host_ns <= 0) return text;
   const std::string_view what = metrics.step_source == StepSource::kWholeTrace ? "in all" : "step";
-  if (metrics.cpu_only) return text + fmt::format(" · {} {}", what, time_ns(model.step_host_ns));
+  if (metrics.cpu_only || metrics.total == trace::WorkSum{})
+    return text + fmt::format(" · {} {}", what, time_ns(model.step_host_ns));
   return text + fmt::format(" · {} {} device, {} host", what, time_ns(model.step_device_ns),
                             time_ns(model.step_host_ns));
 }
@@ -70,6 +71,21 @@ std::string listed_saving(const Finding& finding) {
   return finding.saving_us && *finding.saving_us > 0 ? saving_text(finding) : "";
 }
 
+// Numbers (from 1) of the findings to list: everything above info as far as there is room, and of the infos
+// one of each rule.
+std::vector<size_t> listed_findings(const std::vector<Finding>& findings, size_t room) {
+  std::vector<size_t> listed;
+  std::vector<std::string_view> infos;
+  for (size_t i = 0; i < findings.size() && listed.size() < room; ++i) {
+    if (findings[i].severity == Severity::kInfo) {
+      if (std::find(infos.begin(), infos.end(), findings[i].id) != infos.end()) continue;
+      infos.push_back(findings[i].id);
+    }
+    listed.push_back(i + 1);
+  }
+  return listed;
+}
+
 std::string findings_section(const ExplainModel& model, const TextOptions& options) {
   const std::vector<Finding>& findings = model.rules.findings;
   if (findings.empty()) {
@@ -79,22 +95,23 @@ std::string findings_section(const ExplainModel& model, const TextOptions& optio
                : fmt::format("No rule found anything to report; {} could not be evaluated (below).\n",
                              count(skipped, "rule", "rules"));
   }
-  const size_t shown = std::min(findings.size(), std::max<size_t>(options.top * 2, 1));
+  const std::vector<size_t> listed =
+      options.top > 5 ? listed_findings(findings, SIZE_MAX) : listed_findings(findings, options.top * 2);
   size_t id_width = 0, range_width = 0, saving_width = 0, title_width = 0;
-  for (size_t i = 0; i < shown; ++i) {
-    id_width = std::max(id_width, display_width(findings[i].id));
-    range_width =
-        std::max(range_width, std::min<size_t>(24, display_width(terminal_safe(findings[i].range))));
-    saving_width = std::max(saving_width, display_width(listed_saving(findings[i])));
-    title_width = std::max(title_width, display_width(terminal_safe(findings[i].title, 400)));
+  for (const size_t number : listed) {
+    const Finding& finding = findings[number - 1];
+    id_width = std::max(id_width, display_width(finding.id));
+    range_width = std::max(range_width, std::min<size_t>(24, display_width(terminal_safe(finding.range))));
+    saving_width = std::max(saving_width, display_width(listed_saving(finding)));
+    title_width = std::max(title_width, display_width(terminal_safe(finding.title, 400)));
   }
   constexpr size_t kIndent = 11;  // " 1  WARN   "
   const size_t before_title = kIndent + id_width + 2 + range_width + 2 + saving_width + 2;
   const bool one_line = before_title + title_width <= options.width;
   std::string out;
-  for (size_t i = 0; i < shown; ++i) {
-    const Finding& finding = findings[i];
-    std::string line = fmt::format("{:>2}  {}  ", i + 1, severity_tag(finding.severity, options.colour));
+  for (const size_t number : listed) {
+    const Finding& finding = findings[number - 1];
+    std::string line = fmt::format("{:>2}  {}  ", number, severity_tag(finding.severity, options.colour));
     line += ink(pad(finding.id, id_width), Ink::kBold, options.colour) + "  ";
     line += pad(fit(terminal_safe(finding.range), 24), range_width) + "  " +
             pad(listed_saving(finding), saving_width);
@@ -108,8 +125,9 @@ std::string findings_section(const ExplainModel& model, const TextOptions& optio
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
   }
-  if (shown < findings.size())
-    out += fmt::format("    … {} more: --top {}\n", findings.size() - shown, (findings.size() + 1) / 2);
+  if (listed.size() < findings.size())
+    out += fmt::format("    … {} more, listed with --top {} or in --json\n", findings.size() - listed.size(),
+                       std::max<size_t>(6, options.top * 2));
   return out;
 }
 
@@ -117,13 +135,17 @@ std::string rough_percent(double percent) {
   return percent >= 9.95 ? fmt::format("{:.0f} %", percent) : fmt::format("{:.2g} %", percent);
 }
 
+std::string flops_text(double flops_per_s) {
+  const bool tera = flops_per_s >= 1e12;
+  const double value = flops_per_s / (tera ? 1e12 : 1e9);
+  return fmt::format("{} {}", value >= 99.5 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value),
+                     tera ? "TFLOP/s" : "GFLOP/s");
+}
+
 std::string rates_text(const AttentionSummary& line, const AttentionCall& call) {
   if (!line.roofline) return "";
   std::string text;
-  if (call.flops && line.roofline->flops_per_s > 0)
-    text += fmt::format(", {} TFLOP/s", line.roofline->flops_per_s >= 99.5e12
-                                            ? fmt::format("{:.0f}", line.roofline->flops_per_s / 1e12)
-                                            : fmt::format("{:.3g}", line.roofline->flops_per_s / 1e12));
+  if (call.flops && line.roofline->flops_per_s > 0) text += ", " + flops_text(line.roofline->flops_per_s);
   if (line.roofline->fraction > 0 && line.roofline->bound != Bound::kUnknown)
     text += fmt::format(", {} of the {}'s {} bound", rough_percent(100 * line.roofline->fraction),
                         line.device_peaks, bound_name(line.roofline->bound));
@@ -226,6 +248,25 @@ std::string idle_section(const ExplainModel& model, const TextOptions& options) 
   return "Idle       " + wrap(join(parts, " · "), options.width, 11, 11) + "\n";
 }
 
+// "19 rules: no kernels on a device (12), no attention calls (7)".
+std::string not_judged_line(const ExplainModel& model, const TextOptions& options) {
+  std::vector<std::pair<std::string, size_t>> reasons;
+  for (const NotEvaluated& rule : model.rules.not_evaluated) {
+    const auto at =
+        std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == rule.reason; });
+    if (at == reasons.end())
+      reasons.emplace_back(rule.reason, 1);
+    else
+      ++at->second;
+  }
+  if (reasons.empty()) return "";
+  std::vector<std::string> parts;
+  for (const auto& [reason, n] : reasons) parts.push_back(fmt::format("{} ({})", reason, n));
+  const std::string text =
+      fmt::format("{}: {}", count(model.rules.not_evaluated.size(), "rule", "rules"), join(parts, ", "));
+  return "Not judged " + wrap(text, options.width, 11, 11) + "\n";
+}
+
 std::string not_seen_section(const ExplainModel& model, const TextOptions& options) {
   std::string out;
   std::vector<std::string> python;
@@ -233,15 +274,17 @@ std::string not_seen_section(const ExplainModel& model, const TextOptions& optio
     out += "Not seen   " + wrap(missing.text, options.width, 11, 11) + "\n";
     python.insert(python.end(), missing.python.begin(), missing.python.end());
   }
-  if (!model.rules.not_evaluated.empty()) {
-    std::vector<std::string> ids;
-    for (const NotEvaluated& rule : model.rules.not_evaluated) ids.emplace_back(rule.id);
-    out += "Not judged " + wrap(join(ids, ", "), options.width, 11, 11) + "\n";
-  }
+  out += not_judged_line(model, options);
   if (python.empty()) return out;
+  if (model.not_seen.size() < 3) {
+    out += "           record it with\n";
+    for (const std::string& line : python)
+      out += "             " + ink(line, Ink::kDim, options.colour) + "\n";
+    return out;
+  }
   out += "           a recording that has it all:\n";
   for (const std::string& line : recording_recipe())
-    out += ink("             " + line, Ink::kDim, options.colour) + "\n";
+    out += "             " + ink(line, Ink::kDim, options.colour) + "\n";
   return out;
 }
 
@@ -289,7 +332,7 @@ std::string explain_text(const ExplainModel& model, const TextOptions& options) 
   }
   const std::string missing = not_seen_section(model, options) + diagnostics_section(model, options);
   if (!missing.empty()) out += "\n" + missing;
-  const std::string file = file_name(model.source);
+  const std::string file = model.source.size() <= 60 ? terminal_safe(model.source) : "TRACE";
   if (!model.rules.findings.empty())
     out += fmt::format(
         "\nWhy, evidence, remedy: attnscope explain {} --finding 1     all rules: attnscope rules\n", file);

@@ -3,14 +3,41 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <array>
 
 namespace attnscope::report {
+
+namespace {
+
+bool is_unit(std::string_view word) {
+  while (!word.empty() && std::string_view(",.;:)").find(word.back()) != std::string_view::npos)
+    word.remove_suffix(1);
+  static constexpr std::array<std::string_view, 14> kUnits{
+      "ns", "µs", "ms", "s", "%", "B", "kB", "MB", "GB", "TB", "PB", "KiB", "TFLOP/s", "GFLOP/s"};
+  return std::find(kUnits.begin(), kUnits.end(), word) != kUnits.end();
+}
+
+// Words that stay on one line: a figure keeps its unit.
+std::vector<std::string> unbreakable(std::string_view text) {
+  std::vector<std::string> words;
+  for (std::string_view word : split(text, ' ')) {
+    if (word.empty()) continue;
+    const bool figure =
+        !words.empty() && !words.back().empty() && words.back().back() >= '0' && words.back().back() <= '9';
+    if (figure && is_unit(word))
+      words.back() += " " + std::string(word);
+    else
+      words.emplace_back(word);
+  }
+  return words;
+}
+
+}  // namespace
 
 std::string wrap(std::string_view text, size_t width, size_t indent, size_t column) {
   std::string out;
   bool line_is_empty = true;
-  for (std::string_view word : split(text, ' ')) {
-    if (word.empty()) continue;
+  for (const std::string& word : unbreakable(text)) {
     const size_t wide = display_width(word);
     if (!line_is_empty && column + 1 + wide > width) {
       out += "\n" + std::string(indent, ' ');
