@@ -60,8 +60,10 @@ std::string describe_event(const RuleFacts& facts, const Work& work) {
     text = terminal_safe(short_kernel_name(*work.name), 60);
   }
   std::string path;
-  for (auto op = above.operators.rbegin(); op != above.operators.rend(); ++op)
+  for (auto op = above.operators.rbegin(); op != above.operators.rend(); ++op) {
+    if (facts.trace().name(*op) == "aten::copy_" && !path.empty()) break;  // every copy ends there
     path += (path.empty() ? "" : " > ") + terminal_safe(facts.trace().name(*op), 60);
+  }
   return path.empty() ? text : text + ", under " + path;
 }
 
