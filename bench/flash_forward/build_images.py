@@ -1,4 +1,4 @@
-"""Builds flash_forward images: python3 build_images.py OUT_FOLDER NAME=KEY:VALUE,… …  (keys: the macros of instance.cu)
+"""Builds flash_forward images: python3 build_images.py OUT_FOLDER NAME=KEY:VALUE,… …  (keys: the macros of image/entry.cu)
 
 Fails on a spill or a lost warp-group optimisation (ptxas C75xx) unless --lenient.
 """
@@ -11,8 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEFAULT = {"e": 128, "columns": 128, "consumers": 2, "causal": 0, "order": "kProducts", "store": "kStaged", "q_stages": 1, "lazy": 1,
-           "polynomial": 0, "any_scale": 0, "type": "kBf16"}
+DEFAULT = {"e": 128, "columns": 128, "consumers": 2, "causal": 0, "store": "kStaged", "order": "kProducts", "q_stages": 1, "type": "kBf16"}
 
 
 def build(folder, name, macros):
@@ -20,7 +19,7 @@ def build(folder, name, macros):
     known = set(DEFAULT) | {"ev", "kv_stages"}
     flags = [f"-DATTNSCOPE_{k.upper()}={v}" for k, v in values.items()]
     command = ["nvcc", "-std=c++20", f"-I{ROOT}/src", "-cubin", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", *flags,
-               f"{ROOT}/src/backends/cuda_flash_sm90/instance.cu", "-o", f"{folder}/{name}.cubin"]
+               f"{ROOT}/src/backends/cuda_flash_sm90/image/entry.cu", "-o", f"{folder}/{name}.cubin"]
     text = subprocess.run(command, capture_output=True, text=True)
     log = text.stdout + text.stderr
     if text.returncode: return None, log
@@ -29,7 +28,7 @@ def build(folder, name, macros):
     bad = int(spills.group(1)) if spills else 0
     info = {"name": name, "file": f"{name}.cubin", "e": int(values["e"]), "ev": int(values.get("ev", values["e"])),
             "columns": int(values["columns"]), "consumers": int(values["consumers"]), "causal": bool(int(values["causal"])),
-            "dtype": {"kBf16": "bf16", "kF16": "f16"}[values["type"]], "any_scale": bool(int(values["any_scale"])), "macros": values,
+            "dtype": {"kBf16": "bf16", "kF16": "f16"}[values["type"]], "macros": values,
             "spill_bytes": bad}
     return info, f"{name}: spills {bad} B; " + "; ".join(n[:100] for n in notes)
 

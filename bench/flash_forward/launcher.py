@@ -30,6 +30,30 @@ def tensor_map(buffer, offset, t, box_rows):
         0, 3, 2, 0), "cuTensorMapEncodeTiled")  # no interleave, 128-byte swizzle, 128-byte L2 promotion, zero fill
 
 
+def choose_group(image, heads, row_blocks, rows, columns, offset, kv_bytes, sms):
+    """Heads walked together: the schedule of src/backends/cuda_flash_sm90/schedule.cpp, for images tried by hand."""
+    if not image.causal: return 1
+    step_us = image.rows * image.columns * 2 * (image.e + image.ev) / 5.5e6
+    lengths = [max(1, -(-min(columns, min((m + 1) * image.rows, rows) + offset) // image.columns)) for m in range(row_blocks)]
+    best = None
+    for g in sorted({heads, max(1, heads // 2), max(1, heads // 4), *(min(heads, max(1, round(2 * k * sms / row_blocks))) for k in (1, 2, 3, 4))}):
+        load, i = [0.0] * sms, 0
+        for start in range(0, heads, g):
+            for m in reversed(range(row_blocks)):
+                for _ in range(min(g, heads - start)):
+                    turn, place = divmod(i, sms)
+                    load[sms - 1 - place if turn % 2 else place] += lengths[m] + 0.7
+                    i += 1
+        compute = max(load) * step_us
+        traffic = heads * sum(lengths) * image.columns * kv_bytes / columns
+        if g * kv_bytes > 40e6: traffic /= max(1.0, sms / g)
+        else: traffic = heads * kv_bytes
+        memory = traffic / 4.0e6
+        cost = max(compute, memory) + 0.2 * min(compute, memory)
+        if best is None or cost < best[0]: best = (cost, g)
+    return best[1]
+
+
 class Image:
     def __init__(self, info, folder):
         self.__dict__.update(info)
@@ -46,7 +70,7 @@ class Image:
         self.rows = 64 * self.consumers
         self.threads = 128 * (1 + self.consumers)
 
-    def prepare(self, q, k, v, out, lse, scale, lower_right=False, sms=132, group_mb=32):
+    def prepare(self, q, k, v, out, lse, scale, lower_right=False, sms=132, group_heads=None):
         """A function of no arguments that launches once on the current stream."""
         import torch
 
@@ -61,12 +85,13 @@ class Image:
         row_blocks = -(-rows // self.rows)
         tiles = row_blocks * heads * batch
         group = heads // kv_heads
-        per_head = columns * (k.shape[3] + v.shape[3]) * 2 / group
-        group_heads = min(heads * batch, max(1, int(group_mb * 2**20 / per_head))) if self.causal else 1
+        kv_bytes = columns * (k.shape[3] + v.shape[3]) * 2 / group
+        offset = columns - rows if lower_right else 0
+        if group_heads is None: group_heads = choose_group(self, heads * batch, row_blocks, rows, columns, offset, kv_bytes, sms)
         rest = struct.pack(
-            "<QQ3q9i2f", 0 if lse is None else lse.data_ptr(), out.data_ptr(), out.stride(0), out.stride(1), out.stride(2),
-            out.shape[3], heads, group, rows, columns, columns - rows if lower_right else 0, row_blocks, tiles, group_heads, scale,
-            scale * LOG2E)
+            "<Q3qQ4q11ifif", 0 if lse is None else lse.data_ptr(), heads * rows, rows, 1, out.data_ptr(), *out.stride(),
+            out.shape[3], 0, heads, group, heads // v.shape[1], rows, columns, offset, row_blocks, tiles, group_heads,
+            scale * LOG2E if scale > 0 else 1.0, int(scale <= 0), scale * LOG2E)
         ctypes.memmove(ctypes.addressof(raw) + start + 512, rest, len(rest))
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(raw) + start)
         grid = min(tiles, sms)

@@ -18,9 +18,12 @@
 
 #include "backends/cuda_flash_sm90/params.h"
 #include "cuda/kernels_tile/math.cuh"
+#include "cuda/kernels_tile/tma.cuh"
 #include "cuda/kernels_tile/wgmma.cuh"
 
 namespace attnscope::flash_sm90 {
+
+inline constexpr float kLn2 = 0.6931471805599453f;
 
 using namespace attnscope::tile;
 
@@ -31,10 +34,14 @@ enum class Order {
   kSoftmax,   // one at a time runs its softmax
 };
 
+// The reference maximum stays while the true one exceeds it by no more than 2^8: weights up to 2^8 are as
+// exact as weights up to 1, and O needs no rescaling.
+inline constexpr float kKeepReference = 8.0f;  // in log2 units
+
 enum class Store { kStaged, kDirect };  // O through shared memory and TMA, or from registers
 
 template <Type16 kT, int E, int Ev, int Columns, int Consumers, bool Causal, Order kOrderOf, Store kStoreOf,
-          int QStages, bool Lazy, int PolynomialOf8, bool AnyScale>
+          int QStages>
 struct Config {
   static constexpr Type16 kType = kT;
   static constexpr int kE = E, kEv = Ev;
@@ -46,9 +53,6 @@ struct Config {
   static constexpr Store kStore = kStoreOf;
   static constexpr int kQStages = QStages;
   static constexpr int kKvStages = 2;
-  static constexpr bool kLazyRescale = Lazy;         // skip O's rescaling while the maximum grew by ≤ 2^8
-  static constexpr int kPolynomial = PolynomialOf8;  // of 8 exponentials, how many on the FMA pipes
-  static constexpr bool kAnyScale = AnyScale;        // scale ≤ 0 too, for one multiplication per score
   static constexpr int kThreads = kWarpgroup * (1 + Consumers);
   static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 24;
   static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 240;
@@ -127,8 +131,8 @@ ATTNSCOPE_D void load_tile(u8* to, const TensorMap& map, Barrier& full, int rows
 // One thread. K of step n, then V of step n − 1, then (at a tile's first step) the tile's Q.
 template <class C>
 ATTNSCOPE_D void produce(const Params& p, SharedStorage<C>& shared) {
-  int n = 0;  // steps over all tiles
-  int v_row = 0, v_head = 0, v_batch = 0;
+  int n = 0;                               // steps over all tiles
+  int v_row = 0, v_head = 0, v_batch = 0;  // of the step whose V is still to be loaded
   auto load_v = [&](int step) {
     const Slot<C::kKvStages> slot(step);
     barrier_wait(shared.v_empty[slot.stage], slot.parity ^ 1);
@@ -138,14 +142,13 @@ ATTNSCOPE_D void produce(const Params& p, SharedStorage<C>& shared) {
   for (int turn = 0;; ++turn) {
     const Tile<C> tile(p, turn);
     if (!tile.valid) break;
-    const int kv_head = tile.head / p.kv_group;
     for (int j = tile.steps - 1; j >= 0; --j, ++n) {
       const Slot<C::kKvStages> slot(n);
       barrier_wait(shared.k_empty[slot.stage], slot.parity ^ 1);
       load_tile<panels(C::kE)>(shared.k[slot.stage], p.k, shared.k_full[slot.stage], C::kColumns,
-                               j * C::kColumns, kv_head, tile.batch, kEvictLast);
+                               j * C::kColumns, tile.head / p.k_group, tile.batch, kEvictLast);
       if (n > 0) load_v(n - 1);
-      v_row = j * C::kColumns, v_head = kv_head, v_batch = tile.batch;
+      v_row = j * C::kColumns, v_head = tile.head / p.v_group, v_batch = tile.batch;
       if (j != tile.steps - 1) continue;
       const Slot<C::kQStages> q_slot(turn);
       for (int w = 0; w < C::kConsumers; ++w) {
@@ -179,19 +182,34 @@ struct Consumer {
   float o[C::kEv / 2];
   RowState row;
   float rescale[2];
+  bool k_ready = false, v_ready = false;  // seen full already: K of step n, V of step n − 1
 
   ATTNSCOPE_D Consumer(const Params& params, SharedStorage<C>& storage, int w)
       : p(params), shared(storage), warpgroup(w), thread(int(threadIdx.x) % kWarpgroup) {}
 
   ATTNSCOPE_D int lane() const { return thread % 32; }
+  // The thread's number, read anew: what only rare code needs is not worth a register through the main loop.
+  ATTNSCOPE_D static int thread_again() {
+    int t;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+    return t % kWarpgroup;
+  }
   ATTNSCOPE_D void arrive_per_warp(Barrier& b) {
     if (lane() == 0) barrier_arrive(b);
   }
 
   // Turns: warpgroup w waits for its number, the one before it hands over. One arrival is left at the end,
   // which `finish_turns` takes.
-  ATTNSCOPE_D void take_turn() { named_sync(1 + warpgroup, 2 * kWarpgroup); }
-  ATTNSCOPE_D void pass_turn() { named_arrive(1 + (warpgroup + 1) % C::kConsumers, 2 * kWarpgroup); }
+  ATTNSCOPE_D void take_turn() {
+#pragma unroll
+    for (int w = 0; w < C::kConsumers; ++w)
+      if (warpgroup == w) named_sync(1 + w, 2 * kWarpgroup);
+  }
+  ATTNSCOPE_D void pass_turn() {
+#pragma unroll
+    for (int w = 0; w < C::kConsumers; ++w)
+      if (warpgroup == w) named_arrive(1 + (w + 1) % C::kConsumers, 2 * kWarpgroup);
+  }
   ATTNSCOPE_D void start_turns() {
     if constexpr (C::kOrder != Order::kFree)
       if (warpgroup == C::kConsumers - 1) pass_turn();
@@ -223,21 +241,23 @@ struct Consumer {
     wgmma_commit();
   }
 
-  // −∞ where the key does not exist or may not be seen.
+  // −∞ where the key does not exist or may not be seen. A scale that is not positive is applied here, so that
+  // the largest score is the largest weight.
   ATTNSCOPE_D void mask(const Tile<C>& tile, int j) {
-    if constexpr (C::kAnyScale) {
-#pragma unroll
-      for (int i = 0; i < C::kColumns / 2; ++i) s[i] *= p.scale_log2;
-    }
     const int first_column = j * C::kColumns;
     const int first_row = tile.row_block * C::kRows + 64 * warpgroup;
     const int seen = C::kCausal ? min(p.columns, first_row + 1 + p.causal_offset) : p.columns;
-    if (first_column + C::kColumns <= seen) return;
+    if (first_column + C::kColumns <= seen && p.scale_scores == 0) return;
+    if (p.scale_scores != 0) {
+#pragma unroll
+      for (int i = 0; i < C::kColumns / 2; ++i) s[i] *= p.score_scale;
+    }
+    const int t = thread_again();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int r = first_row + accumulator_row(thread, 2 * half);
+      const int r = first_row + accumulator_row(t, 2 * half);
       const int end = C::kCausal ? min(p.columns, r + 1 + p.causal_offset) : p.columns;
-      const int limit = end - first_column - accumulator_column(thread, 0);
+      const int limit = end - first_column - accumulator_column(t, 0);
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i)
         if ((i / 2) % 2 == half && accumulator_column(0, i) >= limit) s[i] = -infinity();
@@ -247,25 +267,21 @@ struct Consumer {
   // s becomes exp(scale · s − running maximum); row and rescale are updated. True in a warp where some row's
   // reference maximum moved, so that O needs rescaling.
   ATTNSCOPE_D bool softmax() {
-    const float c = C::kAnyScale ? 1.0f : p.scale_log2;  // log2 units per score
-    float top[2][2];
+    const float c = p.log2_per_score;
+    float top[2][4];  // four chains a row: one or two would leave the unit waiting for its own results
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      top[half][0] = s[2 * half], top[half][1] = s[2 * half + 1];
-#pragma unroll
-      for (int i = 1; i < C::kColumns / 8; ++i) {
-        top[half][0] = fmaxf(top[half][0], s[4 * i + 2 * half]);
-        top[half][1] = fmaxf(top[half][1], s[4 * i + 2 * half + 1]);
-      }
+    for (int i = 0; i < C::kColumns / 2; ++i) {
+      const int half = (i / 2) % 2, chain = (i / 4) % 2 * 2 + i % 2;
+      top[half][chain] = i < 8 ? s[i] : fmaxf(top[half][chain], s[i]);
     }
     bool moved = false;
     float base[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float before = row.maximum[half];
-      float now = fmaxf(before, quad_max(fmaxf(top[half][0], top[half][1])));
-      // Weights up to 2^8 are as exact as weights up to 1, so a small growth keeps the old reference.
-      if ((now - before) * c <= (C::kLazyRescale ? 8.0f : 0.0f)) now = before;
+      float now = fmaxf(
+          before, quad_max(fmaxf(fmaxf(top[half][0], top[half][1]), fmaxf(top[half][2], top[half][3]))));
+      if ((now - before) * c <= kKeepReference) now = before;
       moved |= now != before;
       row.maximum[half] = now;
       base[half] = now == -infinity() ? 0.0f : now * c;  // nothing seen yet: every weight is 0, not NaN
@@ -276,7 +292,7 @@ struct Consumer {
     for (int i = 0; i < C::kColumns / 2; ++i) {
       const int half = (i / 2) % 2;
       const float x = fmaf(s[i], c, -base[half]);
-      s[i] = C::kPolynomial > 0 && (i / 4) % 8 < C::kPolynomial ? exp2_polynomial(x) : exp2_unit(x);
+      s[i] = exp2_unit(x);
       sum[half][i % 2] += s[i];
     }
 #pragma unroll
@@ -296,6 +312,14 @@ struct Consumer {
       const int i = operand_first_accumulator(w / 4, w % 4);
       weights[w] = pack16<C::kType>(s[i], s[i + 1]);
     }
+  }
+
+  // Looks whether the operands of step `coming` are there, early: asking takes longer than the answer is
+  // worth once everything else waits for it.
+  ATTNSCOPE_D void peek(int coming) {
+    const Slot<C::kKvStages> k_slot(coming), v_slot(coming - 1);
+    k_ready = barrier_test(shared.k_full[k_slot.stage], k_slot.parity);
+    v_ready = barrier_test(shared.v_full[v_slot.stage], v_slot.parity);
   }
 
   // The first product of the block's first tile; nothing runs beside it.
@@ -325,11 +349,11 @@ struct Consumer {
   ATTNSCOPE_D void step(const Tile<C>& tile, int j, int turn, int accumulate, Between between) {
     const Slot<C::kKvStages> k_slot(n), v_slot(n - 1);
     const int q_stage = turn % C::kQStages;
-    barrier_wait(shared.k_full[k_slot.stage], k_slot.parity);
+    if (!k_ready) barrier_wait(shared.k_full[k_slot.stage], k_slot.parity);
     if (C::kOrder == Order::kProducts) take_turn();
     wgmma_fence();
     issue_scores(q_stage, k_slot.stage);
-    barrier_wait(shared.v_full[v_slot.stage], v_slot.parity);
+    if (!v_ready) barrier_wait(shared.v_full[v_slot.stage], v_slot.parity);
     wgmma_fence();
     issue_values(v_slot.stage, accumulate);
     if (C::kOrder == Order::kProducts) pass_turn();
@@ -339,6 +363,7 @@ struct Consumer {
     if (j == 0) arrive_per_warp(shared.q_empty[q_stage][warpgroup]);
     if (C::kOrder == Order::kSoftmax) take_turn();
     mask(tile, j);
+    peek(n + 1);
     const bool moved = softmax();
     if (C::kOrder == Order::kSoftmax) pass_turn();
     // The wait stands behind a branch: within one basic block ptxas would move it up, above the exponentials,
@@ -371,7 +396,8 @@ struct Consumer {
   ATTNSCOPE_D void epilogue(int turn, const RowState& r) {
     asm volatile("" : "+r"(turn));  // computed again rather than kept in registers since the tile's start
     const Tile<C> tile(p, turn);
-    const int row_in_warpgroup = accumulator_row(thread, 0);
+    const int t = thread_again();
+    const int row_in_warpgroup = accumulator_row(t, 0);
     const int first = tile.row_block * C::kRows + 64 * warpgroup;
     float inverse[2];
 #pragma unroll
@@ -379,13 +405,13 @@ struct Consumer {
       const float sum = quad_sum(r.sum[half]);
       inverse[half] = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
       const int at = first + row_in_warpgroup + 8 * half;
-      if (p.lse != nullptr && lane() % 4 == 0 && at < p.rows)
-        p.lse[(i64(tile.batch) * p.heads + tile.head) * p.rows + at] =
-            sum == 0.0f ? -infinity()
-                        : (C::kAnyScale ? r.maximum[half] * 0.6931471805599453f : r.maximum[half] * p.scale) +
-                              log2_unit(sum) * 0.6931471805599453f;
+      if (p.lse != nullptr && t % 4 == 0 && at < p.rows)
+        p.lse[tile.batch * p.lse_strides[0] + tile.head * p.lse_strides[1] + at * p.lse_strides[2]] =
+            sum == 0.0f ? -infinity() : r.maximum[half] * p.log2_per_score * kLn2 + log2_unit(sum) * kLn2;
     }
-    if constexpr (C::kStore == Store::kStaged)
+    if (p.store_elements != 0)
+      store_elements(tile, first, inverse);
+    else if constexpr (C::kStore == Store::kStaged)
       store_staged(tile, first, inverse);
     else
       store_direct(tile, first, inverse);
@@ -396,16 +422,31 @@ struct Consumer {
     return pack16<C::kType>(o[i] * scale, o[i + 1] * scale);
   }
 
+  // For an O that neither TMA nor 16-byte stores can write.
+  ATTNSCOPE_D void store_elements(const Tile<C>& tile, int first, const float (&inverse)[2]) {
+    const int t = thread_again();
+    u16* base = p.out + tile.batch * p.out_strides[0] + tile.head * p.out_strides[1];
+#pragma unroll
+    for (int i = 0; i < C::kEv / 2; i += 2) {
+      const int at = first + accumulator_row(t, i), column = accumulator_column(t, i);
+      const u32 pair = output_pair(i, inverse);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        if (at < p.rows && column + c < p.out_columns)
+          base[at * p.out_strides[2] + (column + c) * p.out_strides[3]] = u16(pair >> (16 * c));
+    }
+  }
+
   ATTNSCOPE_D void store_staged(const Tile<C>& tile, int first, const float (&inverse)[2]) {
-    const int warp = thread / 32;
+    const int t = thread_again(), warp = t / 32;
     u8* stage = shared.o + (64 * warpgroup + 16 * warp) * kPanelRowBytes;  // this warp's rows of panel 0
-    if (lane() == 0) tma_store_wait_read();  // its previous tile has left the stage
+    if ((t % 32) == 0) tma_store_wait_read();  // its previous tile has left the stage
     __syncwarp();
     const u32 to = shared_address(stage);
 #pragma unroll
     for (int c = 0; c < C::kEv / 16; ++c) {
-      const int row_at = stmatrix_row(lane());
-      const int chunk = (16 * c + stmatrix_column(lane())) % kPanelColumns / 8;
+      const int row_at = stmatrix_row((t % 32));
+      const int chunk = (16 * c + stmatrix_column((t % 32))) % kPanelColumns / 8;
       const u32 at = to + (16 * c / kPanelColumns) * panel_bytes(C::kRows) + row_at * kPanelRowBytes +
                      ((chunk ^ (row_at % 8)) * 16);
       stmatrix_x4(at, output_pair(8 * c, inverse), output_pair(8 * c + 2, inverse),
@@ -413,7 +454,7 @@ struct Consumer {
     }
     fence_to_async_proxy();
     __syncwarp();
-    if (lane() != 0) return;
+    if ((t % 32) != 0) return;
 #pragma unroll
     for (int panel = 0; panel < panels(C::kEv); ++panel)
       tma_store(p.o, stage + panel * panel_bytes(C::kRows), panel * kPanelColumns, first + 16 * warp,
@@ -423,8 +464,8 @@ struct Consumer {
 
   // Four lanes that share a row trade words, so that each holds 8 neighbouring columns, and store 16 bytes.
   ATTNSCOPE_D void store_direct(const Tile<C>& tile, int first, const float (&inverse)[2]) {
-    const int t = lane() % 4;
-    const int row_in_tile = first + accumulator_row(thread, 0);
+    const int thread_now = thread_again(), t = thread_now % 4;
+    const int row_in_tile = first + accumulator_row(thread_now, 0);
     u16* base =
         p.out + tile.batch * p.out_strides[0] + tile.head * p.out_strides[1] + row_in_tile * p.out_strides[2];
 #pragma unroll

@@ -17,21 +17,6 @@ ATTNSCOPE_D float exp2_unit(float x) {
   return y;
 }
 
-// 2^x on the FMA pipes, to take load off the special-function unit: split x = n + f with |f| ≤ 1/2, a cubic
-// for 2^f (relative error 1.1e-4, far under a 16-bit P's rounding), n added into the exponent field. Below
-// 2^-126 it gives about 1e-38, which rounds to nothing beside any kept weight; NaN becomes NaN through the
-// polynomial.
-ATTNSCOPE_D float exp2_polynomial(float x) {
-  const float shift = 12582912.0f;  // 1.5 · 2^23: adding it rounds x to an integer in the low mantissa bits
-  const float clamped = x < -126.0f ? -126.0f : x;
-  const float t = clamped + shift;
-  const float f = clamped - (t - shift);
-  float p = fmaf(f, 0.05517166f, 0.24261113f);
-  p = fmaf(f, p, 0.69326107f);
-  p = fmaf(f, p, 0.99992448f);
-  return __int_as_float(__float_as_int(p) + (__float_as_int(t) << 23));
-}
-
 ATTNSCOPE_D float log2_unit(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -6,11 +6,6 @@
 
 namespace attnscope::tile {
 
-// What the host encodes with cuTensorMapEncodeTiled; here an opaque 128 bytes in kernel parameters.
-struct alignas(64) TensorMap {
-  u64 words[16];
-};
-
 // L2 eviction priorities, as createpolicy encodes them for a fraction of 1.
 inline constexpr u64 kEvictNormal = 0x1000000000000000ull;
 inline constexpr u64 kEvictFirst = 0x12F0000000000000ull;

@@ -77,51 +77,42 @@ struct Wgmma;
 #define ATTNSCOPE_OUT12 ATTNSCOPE_OUT11, ATTNSCOPE_D8(88)
 #define ATTNSCOPE_OUT16 ATTNSCOPE_OUT12, ATTNSCOPE_D8(96), ATTNSCOPE_D8(104), ATTNSCOPE_D8(112), ATTNSCOPE_D8(120)
 
-// N = 16·k columns, 8·k accumulators; o0…o5 number the operands after them.
-#define ATTNSCOPE_WGMMA(k, type, name, o0, o1, o2, o3, o4, o5)                                                \
+// N columns, N / 2 accumulators; o0…o5 number the operands after them.
+#define ATTNSCOPE_WGMMA(n, type, name, regs, out, o0, o1, o2, o3, o4, o5)                                                \
   template <>                                                                                                 \
-  struct Wgmma<16 * k, Type16::type> {                                                                        \
-    ATTNSCOPE_D static void shared_a(float (&d)[8 * k], u64 a, u64 b, int accumulate) {                       \
+  struct Wgmma<n, Type16::type> {                                                                             \
+    ATTNSCOPE_D static void shared_a(float (&d)[n / 2], u64 a, u64 b, int accumulate) {                       \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o2 ", 0;\n"                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" ATTNSCOPE_TEXT(ATTNSCOPE_N##k) "k16.f32." name "." name  \
-                   " {" ATTNSCOPE_REGS##k "}, " o0 ", " o1 ", p, 1, 1, 0, 0;\n}\n"                             \
-                   : ATTNSCOPE_OUT##k                                                                         \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name                            \
+                   " {" regs "}, " o0 ", " o1 ", p, 1, 1, 0, 0;\n}\n"                                       \
+                   : out                                                                                      \
                    : "l"(a), "l"(b), "r"(accumulate));                                                        \
     }                                                                                                         \
-    ATTNSCOPE_D static void register_a(float (&d)[8 * k], u32 a0, u32 a1, u32 a2, u32 a3, u64 b,              \
+    ATTNSCOPE_D static void register_a(float (&d)[n / 2], u32 a0, u32 a1, u32 a2, u32 a3, u64 b,              \
                                        int accumulate) {                                                      \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o5 ", 0;\n"                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" ATTNSCOPE_TEXT(ATTNSCOPE_N##k) "k16.f32." name "." name  \
-                   " {" ATTNSCOPE_REGS##k "}, {" o0 "," o1 "," o2 "," o3 "}, " o4 ", p, 1, 1, 1;\n}\n"         \
-                   : ATTNSCOPE_OUT##k                                                                         \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name                            \
+                   " {" regs "}, {" o0 "," o1 "," o2 "," o3 "}, " o4 ", p, 1, 1, 1;\n}\n"                   \
+                   : out                                                                                      \
                    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                            \
     }                                                                                                         \
   };
-#define ATTNSCOPE_TEXT_(x) #x
-#define ATTNSCOPE_TEXT(x) ATTNSCOPE_TEXT_(x)
-#define ATTNSCOPE_N4 64
-#define ATTNSCOPE_N5 80
-#define ATTNSCOPE_N6 96
-#define ATTNSCOPE_N7 112
-#define ATTNSCOPE_N8 128
-#define ATTNSCOPE_N9 144
-#define ATTNSCOPE_N10 160
-#define ATTNSCOPE_N11 176
-#define ATTNSCOPE_N12 192
-#define ATTNSCOPE_N16 256
-#define ATTNSCOPE_WGMMA_BOTH(k, ...)         \
-  ATTNSCOPE_WGMMA(k, kBf16, "bf16", __VA_ARGS__) \
-  ATTNSCOPE_WGMMA(k, kF16, "f16", __VA_ARGS__)
 
-ATTNSCOPE_WGMMA_BOTH(4, "%32", "%33", "%34", "%35", "%36", "%37")
-ATTNSCOPE_WGMMA_BOTH(5, "%40", "%41", "%42", "%43", "%44", "%45")
-ATTNSCOPE_WGMMA_BOTH(6, "%48", "%49", "%50", "%51", "%52", "%53")
-ATTNSCOPE_WGMMA_BOTH(7, "%56", "%57", "%58", "%59", "%60", "%61")
-ATTNSCOPE_WGMMA_BOTH(8, "%64", "%65", "%66", "%67", "%68", "%69")
-ATTNSCOPE_WGMMA_BOTH(9, "%72", "%73", "%74", "%75", "%76", "%77")
-ATTNSCOPE_WGMMA_BOTH(10, "%80", "%81", "%82", "%83", "%84", "%85")
-ATTNSCOPE_WGMMA_BOTH(11, "%88", "%89", "%90", "%91", "%92", "%93")
-ATTNSCOPE_WGMMA_BOTH(12, "%96", "%97", "%98", "%99", "%100", "%101")
-ATTNSCOPE_WGMMA_BOTH(16, "%128", "%129", "%130", "%131", "%132", "%133")
+#define ATTNSCOPE_UNWRAP(...) __VA_ARGS__
+#define ATTNSCOPE_WGMMA_BOTH(n, regs, out, ...)                                              \
+  ATTNSCOPE_WGMMA(n, kBf16, "bf16", regs, ATTNSCOPE_UNWRAP out, __VA_ARGS__)                 \
+  ATTNSCOPE_WGMMA(n, kF16, "f16", regs, ATTNSCOPE_UNWRAP out, __VA_ARGS__)
+
+ATTNSCOPE_WGMMA_BOTH(64, ATTNSCOPE_REGS4, (ATTNSCOPE_OUT4), "%32", "%33", "%34", "%35", "%36", "%37")
+ATTNSCOPE_WGMMA_BOTH(80, ATTNSCOPE_REGS5, (ATTNSCOPE_OUT5), "%40", "%41", "%42", "%43", "%44", "%45")
+ATTNSCOPE_WGMMA_BOTH(96, ATTNSCOPE_REGS6, (ATTNSCOPE_OUT6), "%48", "%49", "%50", "%51", "%52", "%53")
+ATTNSCOPE_WGMMA_BOTH(112, ATTNSCOPE_REGS7, (ATTNSCOPE_OUT7), "%56", "%57", "%58", "%59", "%60", "%61")
+ATTNSCOPE_WGMMA_BOTH(128, ATTNSCOPE_REGS8, (ATTNSCOPE_OUT8), "%64", "%65", "%66", "%67", "%68", "%69")
+ATTNSCOPE_WGMMA_BOTH(144, ATTNSCOPE_REGS9, (ATTNSCOPE_OUT9), "%72", "%73", "%74", "%75", "%76", "%77")
+ATTNSCOPE_WGMMA_BOTH(160, ATTNSCOPE_REGS10, (ATTNSCOPE_OUT10), "%80", "%81", "%82", "%83", "%84", "%85")
+ATTNSCOPE_WGMMA_BOTH(176, ATTNSCOPE_REGS11, (ATTNSCOPE_OUT11), "%88", "%89", "%90", "%91", "%92", "%93")
+ATTNSCOPE_WGMMA_BOTH(192, ATTNSCOPE_REGS12, (ATTNSCOPE_OUT12), "%96", "%97", "%98", "%99", "%100", "%101")
+ATTNSCOPE_WGMMA_BOTH(256, ATTNSCOPE_REGS16, (ATTNSCOPE_OUT16), "%128", "%129", "%130", "%131", "%132", "%133")
+ATTNSCOPE_WGMMA_BOTH(72, ATTNSCOPE_REGS4 ",%32,%33,%34,%35", (ATTNSCOPE_OUT4, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])), "%36", "%37", "%38", "%39", "%40", "%41")
 
 }  // namespace attnscope::tile

@@ -22,20 +22,11 @@
 #ifndef ATTNSCOPE_Q_STAGES
 #define ATTNSCOPE_Q_STAGES 1
 #endif
-#ifndef ATTNSCOPE_LAZY
-#define ATTNSCOPE_LAZY 1
-#endif
-#ifndef ATTNSCOPE_POLYNOMIAL
-#define ATTNSCOPE_POLYNOMIAL 0
-#endif
-#ifndef ATTNSCOPE_ANY_SCALE
-#define ATTNSCOPE_ANY_SCALE 0
-#endif
 
 namespace attnscope::flash_sm90 {
-using Chosen = Config<Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_COLUMNS,
-                      ATTNSCOPE_CONSUMERS, ATTNSCOPE_CAUSAL, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE,
-                      ATTNSCOPE_Q_STAGES, ATTNSCOPE_LAZY, ATTNSCOPE_POLYNOMIAL, ATTNSCOPE_ANY_SCALE>;
+using Chosen =
+    Config<Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_COLUMNS, ATTNSCOPE_CONSUMERS,
+           ATTNSCOPE_CAUSAL, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE, ATTNSCOPE_Q_STAGES>;
 }  // namespace attnscope::flash_sm90
 
 extern "C" __device__ const int flash_shared_bytes =

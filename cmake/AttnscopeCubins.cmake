@@ -1,0 +1,20 @@
+# Kernel images: one source compiled for exactly one configuration to a cubin, embedded into the library.
+#
+# attnscope_add_cubin(<out-variable> NAME <name> SOURCE <file.cu> [DEPENDS header …] DEFINES A=1 …)
+# Compiles for sm_90a and sets <out-variable> to the cubin's path. A register spill or a ptxas message about lost
+# warp-group optimisations (C75xx) fails the build.
+function(attnscope_add_cubin out)
+  cmake_parse_arguments(A "" "NAME;SOURCE" "DEFINES;DEPENDS" ${ARGN})
+  set(cubin ${CMAKE_CURRENT_BINARY_DIR}/cubins/${A_NAME}.cubin)
+  string(JOIN "," defines ${A_DEFINES})  # a list would be split on its way to the script
+  set(launcher "")
+  if(ATTNSCOPE_CCACHE)
+    set(launcher ${ATTNSCOPE_CCACHE})
+  endif()
+  add_custom_command(OUTPUT ${cubin}
+    COMMAND ${CMAKE_COMMAND} -DLAUNCHER=${launcher} -DNVCC=${CMAKE_CUDA_COMPILER} -DSOURCE=${A_SOURCE} -DOUT=${cubin}
+            -DINCLUDE=${PROJECT_SOURCE_DIR}/src -DDEFINES=${defines} -P ${PROJECT_SOURCE_DIR}/cmake/compile_cubin.cmake
+    DEPENDS ${A_SOURCE} ${A_DEPENDS} ${PROJECT_SOURCE_DIR}/cmake/compile_cubin.cmake
+    COMMENT "Kernel image ${A_NAME}" VERBATIM)
+  set(${out} ${cubin} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,27 @@
+#pragma once
+// The kernel images that the build embedded (images.cmake): one per configuration and dtype.
+
+#include "attnscope/dtype.h"
+
+#include <cstddef>
+#include <span>
+
+namespace attnscope::flash_sm90 {
+
+struct EmbeddedImage {
+  const char* name;
+  DType dtype;
+  int e, ev;       // head sizes it computes; smaller ones are filled with zeros
+  int keys;        // per step
+  int warpgroups;  // of 64 query rows each
+  bool causal;
+  const std::byte *begin, *end;  // the cubin
+
+  int rows() const { return 64 * warpgroups; }
+  int threads() const { return 128 * (1 + warpgroups); }
+  std::span<const std::byte> cubin() const { return {begin, static_cast<size_t>(end - begin)}; }
+};
+
+std::span<const EmbeddedImage> images();
+
+}  // namespace attnscope::flash_sm90

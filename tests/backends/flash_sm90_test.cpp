@@ -1,0 +1,155 @@
+// What of flash on Hopper can be tested without a GPU: the walk over tiles, its balance, the embedded images,
+// the reasons it refuses with.
+#include "attention/backend.h"
+#include "backends/cuda_flash_sm90/images.h"
+#include "backends/cuda_flash_sm90/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace attnscope::flash_sm90 {
+namespace {
+
+Problem causal_problem(int64_t heads, int64_t length, double kv_bytes) {
+  return {heads, length, length, true, 0, kv_bytes};
+}
+
+TEST(FlashSm90Schedule, EveryTileIsTakenOnce) {
+  for (const int64_t heads : {1, 5, 16, 70})
+    for (const int64_t rows : {1, 64, 129, 1000})
+      for (const int64_t group : {int64_t{1}, int64_t{3}, heads})
+        for (const int64_t blocks : {1, 7, 132}) {
+          const Problem problem{heads, rows, rows, true, 0, 1};
+          const TileShape shape{128, 128, 1};
+          const int64_t per_head = (rows + 127) / 128;
+          std::set<std::pair<int64_t, int64_t>> seen;
+          for (int64_t block = 0; block < blocks; ++block)
+            for (int64_t turn = 0; turn * blocks < heads * per_head; ++turn) {
+              const WalkedTile t = tile_of(problem, shape, std::min(group, heads), blocks, block, turn);
+              if (t.head < 0) continue;
+              ASSERT_LT(t.head, heads);
+              ASSERT_GE(t.row_block, 0);
+              ASSERT_LT(t.row_block, per_head);
+              ASSERT_TRUE(seen.emplace(t.head, t.row_block).second);
+            }
+          EXPECT_EQ(static_cast<int64_t>(seen.size()), heads * per_head);
+        }
+}
+
+TEST(FlashSm90Schedule, LongTilesComeFirst) {
+  const Problem problem = causal_problem(8, 4096, 1);
+  const TileShape shape{128, 128, 1};
+  int64_t before = 1 << 30;
+  for (int64_t turn = 0; turn < 2; ++turn) {
+    const WalkedTile t = tile_of(problem, shape, 8, 132, 0, turn);
+    const int64_t steps = steps_of(problem, shape, t.row_block);
+    EXPECT_LE(steps, before);
+    before = steps;
+  }
+}
+
+TEST(FlashSm90Schedule, StepsFollowTheDiagonal) {
+  const TileShape shape{128, 128, 1};
+  EXPECT_EQ(steps_of(causal_problem(1, 1024, 1), shape, 0), 1);
+  EXPECT_EQ(steps_of(causal_problem(1, 1024, 1), shape, 7), 8);
+  EXPECT_EQ(steps_of({1, 100, 1000, true, 900, 1}, shape, 0), 8) << "lower-right: all keys";
+  EXPECT_EQ(steps_of({1, 1000, 100, true, -900, 1}, shape, 0), 1) << "sees nothing, still writes its rows";
+  EXPECT_EQ(steps_of({1, 1000, 100, false, 0, 1}, shape, 3), 1);
+}
+
+// The rows of the speed table: batch · heads, sequence, head size.
+TEST(FlashSm90Schedule, CausalWorkIsBalanced) {
+  const struct {
+    int64_t heads, length, head_dim;
+  } rows[] = {{128, 1024, 128}, {64, 4096, 128}, {32, 8192, 128}, {16, 16384, 128}, {16, 4096, 256}};
+  for (const auto& row : rows) {
+    const Schedule s = choose_schedule(
+        causal_problem(row.heads, row.length, static_cast<double>(row.length * row.head_dim) * 4),
+        {128, 128, 1.6}, 132);
+    EXPECT_GT(s.balance, 0.96) << row.length << " " << row.head_dim;
+    EXPECT_GE(s.group_heads, 1);
+    EXPECT_LE(s.group_heads, row.heads);
+  }
+}
+
+TEST(FlashSm90Images, EveryHeadSizeAndDtypeIsEmbedded) {
+  std::set<std::string> names;
+  for (const EmbeddedImage& image : images()) {
+    EXPECT_TRUE(names.insert(image.name).second) << image.name;
+    ASSERT_GT(image.cubin().size(), 4096u) << image.name;
+    EXPECT_EQ(std::to_integer<int>(image.begin[0]), 0x7F) << image.name << " is no ELF file";
+    EXPECT_EQ(std::to_integer<char>(image.begin[1]), 'E');
+  }
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const bool causal : {false, true})
+      for (const auto& [e, ev] :
+           {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}})
+        EXPECT_TRUE(std::any_of(images().begin(), images().end(),
+                                [&, e = e, ev = ev](const EmbeddedImage& i) {
+                                  return i.dtype == dtype && i.causal == causal && i.e == e && i.ev == ev;
+                                }))
+            << e << " " << ev;
+}
+
+Request request_of(int64_t head_dim) {
+  Request r;
+  void* somewhere = reinterpret_cast<void*>(uintptr_t{0x10000});  // never read
+  r.q = r.k = r.v =
+      TensorView::contiguous(somewhere, DType::kBF16, {1, 2, 64, head_dim}, {DeviceType::kCuda, 0});
+  return r;
+}
+
+std::set<std::string> codes_of(const Request& r) {
+  std::set<std::string> codes;
+  for (const Refusal& refusal : find_backend("flash", DeviceType::kCuda)->refusals(r)) {
+    EXPECT_EQ(refusal.backend, "flash");
+    EXPECT_FALSE(refusal.message.empty());
+    codes.insert(refusal.code);
+  }
+  codes.erase("device");  // depends on the machine
+  return codes;
+}
+
+TEST(FlashSm90Refusals, TakesWhatItIsFor) {
+  for (const int64_t head_dim : {8, 40, 64, 96, 128, 192, 256})
+    EXPECT_EQ(codes_of(request_of(head_dim)), std::set<std::string>{});
+  Request r = request_of(64);
+  for (const double scale : {0.0, -2.0, 3.0}) {
+    r.scale = scale;
+    EXPECT_EQ(codes_of(r), std::set<std::string>{});
+  }
+  r.causal = CausalMode::kLowerRight;
+  r.wants.lse = r.wants.deterministic = true;
+  EXPECT_EQ(codes_of(r), std::set<std::string>{});
+}
+
+TEST(FlashSm90Refusals, EachReasonHasItsCode) {
+  using Codes = std::set<std::string>;
+  EXPECT_EQ(codes_of(request_of(260)), (Codes{"head-dim-too-large", "layout"}));
+  EXPECT_EQ(codes_of(request_of(12)), Codes{"layout"});
+  Request r = request_of(64);
+  r.q.dtype = r.k.dtype = r.v.dtype = DType::kF32;
+  EXPECT_EQ(codes_of(r), Codes{"dtype"});
+  r = request_of(64);
+  r.mask_kind = MaskKind::kBool;
+  EXPECT_EQ(codes_of(r), Codes{"mask"});
+  r = request_of(64);
+  r.window.left = 3;
+  r.softcap = 2;
+  r.dropout.p = 0.5;
+  r.limits.splits = 2;
+  EXPECT_EQ(codes_of(r), (Codes{"window", "softcap", "dropout", "splits"})) << "all reasons, not the first";
+  r = request_of(64);
+  r.k.strides[1] = 0;
+  EXPECT_EQ(codes_of(r), Codes{"layout"});
+  r = request_of(64);
+  r.lengths.kv_lengths.data = r.sinks.data = r.q.data;
+  EXPECT_EQ(codes_of(r), (Codes{"kv-lengths", "sinks"}));
+}
+
+}  // namespace
+}  // namespace attnscope::flash_sm90
