@@ -14,7 +14,7 @@ ALLOWED = {
     "attention": ["base", "tensor"],
     "profiler": ["base", "trace", "formats", "tensor", "cuda"],
     "backends": ["base", "tensor", "attention", "cuda"],
-    "compare": ["base", "trace", "formats", "analysis", "report", "tensor", "attention", "profiler", "cuda"],
+    "compare": ["base", "trace", "formats", "analysis", "report", "tensor", "attention", "profiler", "backends", "cuda"],
     "verify": ["base", "tensor", "attention"],
     "capi": ["base", "tensor", "attention", "profiler", "trace", "formats", "cuda"],
     "cli": None,  # sees everything

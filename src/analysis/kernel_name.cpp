@@ -129,6 +129,14 @@ std::string demangle(std::string_view name) {
   return status == 0 && text ? std::string(text.get()).substr(0, kLongestName) : std::string(name);
 }
 
+// "softmax_f32", "onednn_matmul_bf16", "flash_attention": what our CPU backends call their kernels.
+static bool is_cpu_kernel_of_ours(std::string_view name) {
+  if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string_view::npos) return false;
+  for (std::string_view end : {"_f64", "_f32", "_f16", "_bf16", "_bool", "_attention"})
+    if (name.ends_with(end)) return true;
+  return name == "clone";
+}
+
 KernelName decode_kernel_name(std::string_view name) {
   using namespace kernel_name_parts;
   // A CPU recording's kernels are named like operators.
@@ -137,9 +145,10 @@ KernelName decode_kernel_name(std::string_view name) {
   out.demangled = demangle(name);
   const std::string_view text = out.demangled;
   // The recognisers write into `out`, but never into `demangled`, which they read.
-  (void)(recognise_attention(text, out) || recognise_triton(text, out) || recognise_gemm(text, out) ||
-         recognise_aten(text, out));
-  return out;
+  const bool known = recognise_attention(text, out) || recognise_triton(text, out) ||
+                     recognise_gemm(text, out) || recognise_aten(text, out);
+  return !known && is_cpu_kernel_of_ours(name) ? decode_operator_name("attnscope::" + std::string(name))
+                                               : out;
 }
 
 namespace kernel_name_parts {

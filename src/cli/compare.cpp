@@ -63,9 +63,11 @@ Result<compare::GuessSheet> ask(Context& context, const compare::CompareRequest&
   const auto answer = [&](const std::string& question) -> Result<std::string> {
     context.err << question << std::flush;
     std::string line;
-    if (!std::getline(std::cin, line))
+    if (!std::getline(std::cin, line)) {
+      context.err << "\n";
       return fail(ErrorCode::kInvalidArgument, "--ask: stdin ended before the guess was complete",
                   "answer on the terminal, or give the guess with --guess FILE");
+    }
     return line;
   };
   for (const std::string& name : variants) {
@@ -84,25 +86,26 @@ Result<compare::GuessSheet> ask(Context& context, const compare::CompareRequest&
   return sheet;
 }
 
-Status write_traces(Context& context, const std::string& folder, const compare::CompareResult& result) {
+Status write_traces(const std::string& folder, const compare::CompareResult& result) {
   for (const compare::VariantResult& v : result.variants) {
     if (!v.ok()) continue;
     profiler::ExportOptions options;
     options.producer = "attnscope " ATTNSCOPE_VERSION;
     options.trace_name = fmt::format("{}: {}", v.name, compare::describe(result.problem));
     const trace::Trace trace = profiler::to_trace(v.recording, options);
-    ATTNSCOPE_ASSIGN(const std::string json, formats::write_chrome(trace));
-    ATTNSCOPE_TRY(write_output(context, folder + "/" + v.name + ".json", json));
+    const trace::Links links = trace::Links::build(trace);
+    ATTNSCOPE_TRY(formats::chrome::write_file(trace, links, folder + "/" + v.name + ".json"));
   }
   return {};
 }
 
 Status write_results(Context& context, const CompareOptions& options, const compare::CompareResult& result) {
   const OutputFiles& files = options.files;
-  if (!options.trace_dir.empty()) ATTNSCOPE_TRY(write_traces(context, options.trace_dir, result));
+  if (!options.trace_dir.empty()) ATTNSCOPE_TRY(write_traces(options.trace_dir, result));
   if (!files.json.empty()) ATTNSCOPE_TRY(write_output(context, files.json, compare::render_json(result)));
   if (!files.markdown.empty())
     ATTNSCOPE_TRY(write_output(context, files.markdown, compare::render_markdown(result)));
+  if (!files.html.empty()) ATTNSCOPE_TRY(write_output(context, files.html, compare::render_html(result)));
   if (!files.takes_stdout())
     print_text(context, compare::render_text(result, {context.terminal.colour, context.terminal.width}));
   return {};

@@ -331,19 +331,18 @@ Result<compare::CompareRequest> to_request(const CompareOptions& options, Device
     if (options.ask) return usage("use one of them", "--guess and --ask both state the guess");
     ATTNSCOPE_ASSIGN(request.guess, compare::read_guess_file(options.guess));
   }
-  request.keep_recordings = !options.trace_dir.empty();
+  request.keep_recordings = !options.trace_dir.empty() || !options.files.html.empty();
   return request;
 }
 
 Status check_outputs(const CompareOptions& options) {
   const OutputFiles& files = options.files;
-  if (!files.html.empty())
-    return usage("use --markdown FILE, or --trace-dir DIR and open a trace in Perfetto",
-                 "--html: compare has no page; `attnscope explain` writes one for a trace");
-  if (files.json == "-" && files.markdown == "-")
-    return usage("write one of them to a file", "--json - and --markdown - both take stdout");
+  if ((files.json == "-") + (files.markdown == "-") + (files.html == "-") > 1)
+    return usage("write all but one of them to files",
+                 "only one of --json, --markdown and --html can take stdout");
   ATTNSCOPE_TRY(check_file("--json", files.json));
   ATTNSCOPE_TRY(check_file("--markdown", files.markdown));
+  ATTNSCOPE_TRY(check_file("--html", files.html));
   return check_directory(options.trace_dir);
 }
 

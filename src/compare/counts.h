@@ -20,10 +20,13 @@ struct WorkRow {
   double time_us = 0;  // mean over the calls
   int64_t bytes_read = -1, bytes_written = -1, flops = -1;
   std::vector<profiler::RecordedInput> inputs;  // of the operator, when shapes were recorded
+  std::string what;  // decoded from the name: "gemm", "softmax", "fused" …; empty: not decoded yet
   // GPU kernels only.
   std::array<int, 3> grid{}, block{}, cluster{1, 1, 1};
   int registers = -1;
   int64_t shared_bytes = -1;
+  double occupancy_percent = -1;  // theoretical, ours
+  std::string occupancy_limiter;
 };
 
 struct CallCounts {

@@ -15,6 +15,8 @@ struct TextStyle {
 std::string render_text(const CompareResult& result, const TextStyle& style = {});
 std::string render_markdown(const CompareResult& result);
 std::string render_json(const CompareResult& result);
+// Timelines are there for variants whose recording was kept.
+std::string render_html(const CompareResult& result);
 
 // Statements that the text and the Markdown report share.
 
@@ -24,6 +26,8 @@ std::string verdict(const CompareResult& result);
 std::string headline(const CompareResult& result);
 // What the arithmetic and the memory traffic would take at the measured peaks.
 std::string expectation_text(const CompareResult& result);
+// How times and counts were taken.
+std::string method_text(const CompareResult& result);
 // "2 of 16 rows …" for rows where every key is masked and the variant gives NaN; empty when there are none.
 std::string empty_row_text(const VariantResult& variant);
 
@@ -33,6 +37,9 @@ struct BreakText {
   std::vector<std::string> details;  // causes with their cost, remedies
 };
 std::vector<BreakText> explain_breaks(const VariantResult& variant, const CompareResult& result);
+
+// Findings that no broken guess showed, one line a rule: the first variant's figures, all variants' names.
+std::vector<std::string> other_findings(const CompareResult& result);
 
 // Commands worth running next.
 std::vector<std::string> next_steps(const CompareResult& result);

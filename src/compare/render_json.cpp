@@ -91,7 +91,8 @@ Json json_of(const WorkRow& row) {
   const auto count = [](int64_t n) { return n >= 0 ? Json(n) : Json(nullptr); };
   return {{"name", terminal_safe(row.name, 4000)},
           {"op", terminal_safe(row.op, 4000)},
-          {"kind", profiler::record_kind_name(row.kind)},
+          {"event", profiler::record_kind_name(row.kind)},
+          {"kind", row.what.empty() ? "other" : row.what},
           {"time_us", row.time_us},
           {"bytes_read", count(row.bytes_read)},
           {"bytes_written", count(row.bytes_written)},
@@ -100,8 +101,8 @@ Json json_of(const WorkRow& row) {
           {"block", gpu ? Json(row.block) : Json(nullptr)},
           {"registers", gpu ? count(row.registers) : Json(nullptr)},
           {"shared_bytes", gpu ? count(row.shared_bytes) : Json(nullptr)},
-          {"occupancy_pct", nullptr},
-          {"occupancy_limiter", nullptr}};
+          {"occupancy_pct", known(row.occupancy_percent, row.occupancy_percent >= 0)},
+          {"occupancy_limiter", row.occupancy_percent >= 0 ? Json(row.occupancy_limiter) : Json(nullptr)}};
 }
 
 Json json_of(const Finding& f) {
@@ -124,7 +125,7 @@ Json json_of(const Finding& f) {
 Json json_of(const Accuracy& a) {
   return {{"max_abs", a.max_abs},
           {"rel_l2", a.rel_l2},
-          {"max_abs_tolerance", a.tolerance.max_abs},
+          {"tolerance", a.tolerance.max_abs},
           {"rel_l2_tolerance", a.tolerance.rel_l2},
           {"within_tolerance", a.within()},
           {"rows_checked", a.rows_checked},
@@ -145,6 +146,7 @@ Json json_of(const VariantResult& v, const Peaks& peaks) {
   out["kernels_per_forward"] = v.counts.kernels;
   out["copies_per_forward"] = v.counts.copies;
   out["fills_per_forward"] = v.counts.fills;
+  out["kernels_guess"] = v.guess.kernels ? Json(*v.guess.kernels) : Json(nullptr);
   out["guess"] = json_of(v.guess, v.breaks);
   out["device_time_us"] = json_of(v.device_us);
   out["host_time_us"] = json_of(v.host_us);
@@ -170,10 +172,10 @@ Json json_of(const VariantResult& v, const Peaks& peaks) {
 std::string render_json(const CompareResult& r) {
   Json machine = json_of(r.machine);
   machine["device"] = r.device_name;
-  machine["peak_flops_per_s"] = known(r.peaks.flops_per_s, r.peaks.flops_per_s > 0);
-  machine["peak_flops_basis"] = r.peaks.flops_how;
-  machine["peak_bytes_per_s"] = known(r.peaks.bytes_per_s, r.peaks.bytes_per_s > 0);
-  machine["peak_bytes_basis"] = r.peaks.bytes_how;
+  machine["peaks"] = {{"flops", known(r.peaks.flops_per_s, r.peaks.flops_per_s > 0)},
+                      {"flops_basis", r.peaks.flops_how},
+                      {"bytes_per_s", known(r.peaks.bytes_per_s, r.peaks.bytes_per_s > 0)},
+                      {"bytes_basis", r.peaks.bytes_how}};
   Json variants = Json::array();
   for (const VariantResult& v : r.variants) variants.push_back(json_of(v, r.peaks));
   Json findings = Json::array();

@@ -74,6 +74,10 @@ std::string render_markdown(const CompareResult& r) {
     }
     if (!breaks.empty()) text += "\n## Where the guess broke\n\n" + breaks;
   }
+  if (const auto others = other_findings(r); !others.empty()) {
+    text += "\n## Also found\n\n";
+    for (const std::string& line : others) text += fmt::format("- {}\n", escaped(line));
+  }
   text += reasons(r, VariantStatus::kFailed, "Failed");
   text += reasons(r, VariantStatus::kRefused, "Refused");
   return text + fmt::format("\nReproduce: `attnscope compare {}`\n", as_options(r.problem));

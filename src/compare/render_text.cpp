@@ -231,6 +231,10 @@ std::string render_text(const CompareResult& r, const TextStyle& style) {
       text += paint.dim(wrap(allowed, 0, 2, style.width));
     text += "\n" + notes_text(r, style, paint) + breaks_text(r, style, paint);
   }
+  if (const auto others = other_findings(r); !others.empty()) {
+    text += paint.bold("Also found") + "\n";
+    for (const std::string& line : others) text += wrap(line, 3, 5, style.width);
+  }
   text += reasons_text(r, VariantStatus::kFailed, "Failed", style, paint);
   text += reasons_text(r, VariantStatus::kRefused, "Refused", style, paint);
   std::string next;

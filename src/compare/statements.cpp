@@ -119,7 +119,10 @@ std::string saving_text(const Finding& f) {
 void add_findings(const VariantResult& v, bool copies, std::vector<std::string>& details) {
   for (const Finding& f : v.findings)
     if (about_copies(f) == copies && f.severity >= Severity::kNote)
-      details.push_back(fmt::format("{}: {}.{} {}", f.id, terminal_safe(f.title), saving_text(f), f.remedy));
+      details.push_back(
+          copies  // the headline has the figures
+              ? fmt::format("{}: {}", f.id, f.remedy)
+              : fmt::format("{}: {}.{} {}", f.id, terminal_safe(f.title), saving_text(f), f.remedy));
 }
 
 }  // namespace
@@ -208,14 +211,47 @@ std::vector<BreakText> explain_breaks(const VariantResult& v, const CompareResul
   return texts;
 }
 
+std::vector<std::string> other_findings(const CompareResult& r) {
+  struct Line {
+    const Finding* finding;
+    std::vector<std::string> variants;
+  };
+  std::vector<Line> lines;
+  for (const VariantResult& v : r.variants) {
+    const auto broke = [&](const char* figure) {
+      return std::any_of(v.breaks.begin(), v.breaks.end(),
+                         [&](const GuessBreak& b) { return b.figure == figure; });
+    };
+    for (const Finding& f : v.findings) {
+      if (broke(about_copies(f) ? "copies" : "kernels") && f.id != "unfused-attention") continue;
+      const auto same =
+          std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.finding->id == f.id; });
+      if (same == lines.end())
+        lines.push_back({&f, {v.name}});
+      else
+        same->variants.push_back(v.name);
+    }
+  }
+  std::vector<std::string> out;
+  for (const Line& line : lines)
+    out.push_back(fmt::format("{} ({}): {}.{} {}", line.finding->id, join(line.variants, ", "),
+                              terminal_safe(line.finding->title), saving_text(*line.finding),
+                              line.finding->remedy));
+  return out;
+}
+
 std::vector<std::string> next_steps(const CompareResult& r) {
   std::vector<std::string> steps;
-  if (!r.fastest()) return {"attnscope doctor"};
+  if (!r.fastest())
+    return {r.automatic.empty()
+                ? "attnscope doctor"
+                : fmt::format("attnscope compare {} --backends {}", as_options(r.problem), r.automatic)};
   const VariantResult* slowest = nullptr;
   for (const VariantResult& v : r.variants)
     if (v.ok()) slowest = &v;
   steps.push_back(
       fmt::format("attnscope compare --trace-dir traces && attnscope table traces/{}.json", slowest->name));
+  steps.push_back("attnscope compare --html report.html");
   if (r.guess_source.empty()) steps.push_back("attnscope compare --ask    (guess first, then look)");
   return steps;
 }

@@ -53,6 +53,17 @@ std::string transfer_name(const DeviceEvent& event) {
   return fmt::format("Memcpy {} ({} -> {})", event.copy_kind, event.from_memory, event.to_memory);
 }
 
+// Work that ran inline on a host thread has categories of its own; a viewer that does not know them shows
+// spans of that thread.
+std::string_view inline_category(trace::EventClass cls) {
+  switch (cls) {
+    case trace::EventClass::kKernel: return "cpu_kernel";
+    case trace::EventClass::kMemcpy: return "cpu_copy";
+    case trace::EventClass::kMemset: return "cpu_fill";
+    default: return "";  // the class's usual one
+  }
+}
+
 class Exporter {
  public:
   Exporter(const Recording& recording, const ExportOptions& options) : recording_(recording) {
@@ -66,7 +77,6 @@ class Exporter {
     builder_.clock().file_base_ns = fmt::format("{}", recording.base_ns);
     builder_.clock().has_file_base = true;
     builder_.set_era(trace::Era::kAttnscope);
-    cpu_op_ = builder_.intern("cpu_op");
   }
 
   trace::Trace run() {
@@ -104,7 +114,6 @@ class Exporter {
 
   const Recording& recording_;
   trace::TraceBuilder builder_;
-  trace::StringId cpu_op_ = trace::kEmptyString;
   std::map<uint64_t, uint32_t> threads_;
   int64_t allocated_ = 0;  // running total at the event being added
 };
@@ -160,7 +169,7 @@ void Exporter::add_event(const RecordedEvent& event) {
     return;
   }
   input.name = builder_.intern(event.name);
-  if (input.cls != trace::EventClass::kUserRange) input.category = cpu_op_;
+  input.category = builder_.intern(inline_category(input.cls));
   if (input.cls == trace::EventClass::kMemcpy || input.cls == trace::EventClass::kMemset)
     input.bytes = event.bytes_written;
   input.work = {event.bytes_read, event.bytes_written, event.flops};

@@ -14,9 +14,9 @@ struct ExportOptions {
 };
 
 // Operators and ranges become spans of their host thread. CPU kernels, copies and fills become device work
-// that ran inline on that thread: class kKernel, kMemcpy, kMemset with category cpu_op, which is how other
-// viewers show them nested. Steps become ProfilerStep#n ranges, allocations [memory] instants with the
-// running total, GPU work rows of its device and stream.
+// that ran inline on that thread: class kKernel, kMemcpy, kMemset with category cpu_kernel, cpu_copy,
+// cpu_fill, which other viewers show as spans nested in their operator. Steps become ProfilerStep#n ranges,
+// allocations [memory] instants with the running total, GPU work rows of its device and stream.
 trace::Trace to_trace(const Recording& recording, const ExportOptions& options = {});
 
 // The operators' inputs as Kineto writes them: `"Input Dims": [[8, 16]], "Input Strides": …, "Input type":

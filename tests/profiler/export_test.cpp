@@ -64,7 +64,7 @@ TEST(Export, ClassesNamesAndFigures) {
   const auto kernels = of_class(t, EventClass::kKernel);
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(t.name(kernels[0]), "gemm");
-  EXPECT_EQ(t.category(kernels[0]), "cpu_op");
+  EXPECT_EQ(t.category(kernels[0]), "cpu_kernel");
   EXPECT_EQ(t.work(kernels[0]).bytes_read, 10);
   EXPECT_EQ(t.work(kernels[0]).bytes_written, 20);
   EXPECT_EQ(t.work(kernels[0]).flops, 30);
