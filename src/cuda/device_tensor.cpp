@@ -51,10 +51,9 @@ Result<DeviceTensor> DeviceTensor::empty(DType dtype, std::array<int64_t, 4> siz
 }
 
 Status DeviceTensor::copy_to(const TensorView& host, cudaStream_t stream) const {
-  if (buffer_.bytes() > 0)
-    ATTNSCOPE_TRY(
-        check(cudaMemcpyAsync(host.data, view_.data, buffer_.bytes(), cudaMemcpyDeviceToHost, stream),
-              "copy from the GPU"));
+  if (const size_t bytes = extent_bytes(view_); bytes > 0)
+    ATTNSCOPE_TRY(check(cudaMemcpyAsync(host.data, view_.data, bytes, cudaMemcpyDeviceToHost, stream),
+                        "copy from the GPU"));
   return check(cudaStreamSynchronize(stream), "copy from the GPU");
 }
 

@@ -7,8 +7,10 @@
 #include "profiler/cupti_source.h"
 #include "support/device_case.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -50,7 +52,10 @@ TEST(CudaBackends, KernelsAndCopiesPerForwardAreThePublishedOnes) {
   profiler::enable_cuda_activity();
   const std::map<std::string, Counts> published{
       {"naive", {5, 1}}, {"inplace", {5, 0}}, {"math", {20, 0}}, {"cudnn", {1, 0}}};
-  AttentionCase host(article_shape());
+  CaseSpec spec = article_shape();
+  spec.B = 8;
+  spec.Hq = spec.Hk = spec.Hv = 16;
+  AttentionCase host(spec);
   DeviceCase device(host);
   for (const std::string& name : usable_variants(device.request())) {
     const auto expected = published.find(name);
@@ -69,8 +74,11 @@ TEST(CudaBackends, KernelsAndCopiesPerForwardAreThePublishedOnes) {
       ++(e.kind == profiler::RecordKind::kKernel ? seen.kernels
          : e.kind == profiler::RecordKind::kCopy ? seen.copies
                                                  : seen.fills);
-      list += "\n  " + e.name;
+      list += fmt::format("\n  {:8.1f} us  {}", static_cast<double>(e.end_ns - e.begin_ns) / 1e3,
+                          e.name.substr(0, 110));
     }
+    fmt::print("{}: {} kernels + {} copies + {} fills{}\n", name, seen.kernels, seen.copies, seen.fills,
+               list);
     EXPECT_EQ(seen.kernels, expected->second.kernels) << name << list;
     EXPECT_EQ(seen.copies, expected->second.copies) << name << list;
     EXPECT_EQ(recording->activity_loss.dropped_records, 0);

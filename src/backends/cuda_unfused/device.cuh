@@ -8,8 +8,9 @@
 
 namespace attnscope::cuda_unfused {
 
-constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // vectors per thread: that many loads are in flight before the first use
+// One vector per thread and small blocks: on an H200 that copies at 4.2 TB/s, four vectors per thread at 4.0.
+constexpr int kThreads = 128;
+constexpr int kUnroll = 1;
 
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));

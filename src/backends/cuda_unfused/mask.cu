@@ -29,41 +29,43 @@ __device__ __forceinline__ void split_item(int64_t item, int64_t per_row, int64_
   }
 }
 
-template <typename T, bool kNarrow>
+// A warp per row, whose interval is found once; only vectors that hold a removed score are touched.
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     masked_fill_kernel(T* scores, ScoreShape shape, KeyGeometry geometry, BroadcastMask keep) {
   constexpr int kN = kVector<T>;
-  const int64_t per_row = shape.ld / kN;
-  const int64_t items = shape.rows() * per_row;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (row >= shape.rows()) return;
+  const int lane = threadIdx.x % 32;
+  const RowIndex index = split_row(row, shape);
+  const Interval seen = visible(geometry, index.b, index.i);
+  const auto begin = static_cast<int>(seen.begin), end = static_cast<int>(seen.end);
+  const int vectors = static_cast<int>(shape.ld / kN);
   const T minus_inf = from_float<T>(-CUDART_INF_F);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads * kUnroll + threadIdx.x;
+  T* scores_of_row = scores + row * shape.ld;
+  Pack<T, kN> all_removed;
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const int64_t item = first + u * kThreads;
-    if (item >= items) return;
-    int64_t row, at;
-    split_item<kNarrow>(item, per_row, row, at);
-    const RowIndex index = split_row(row, shape);
-    const Interval seen = visible(geometry, index.b, index.i);
-    const int64_t column = at * kN;
-    T* target = scores + row * shape.ld + column;
-    unsigned removed = 0;
-    if (column + kN <= seen.begin || column >= seen.end) {
-      removed = (1u << kN) - 1;
-    } else {
-      if (column < seen.begin || column + kN > seen.end)
-        for (int k = 0; k < kN; ++k)
-          if (column + k < seen.begin || column + k >= seen.end) removed |= 1u << k;
-      if (keep.data) {
-        const auto* mask = static_cast<const uint8_t*>(keep.data) + index.b * keep.stride_b +
-                           index.h * keep.stride_h + index.i * keep.stride_i;
-        for (int k = 0; k < kN; ++k)
-          if (column + k < shape.kv_len && !mask[(column + k) * keep.stride_j]) removed |= 1u << k;
-      }
+  for (int k = 0; k < kN; ++k) all_removed.values[k] = minus_inf;
+  const uint8_t* mask = keep.data ? static_cast<const uint8_t*>(keep.data) + index.b * keep.stride_b +
+                                        index.h * keep.stride_h + index.i * keep.stride_i
+                                  : nullptr;
+  for (int v = lane; v < vectors; v += 32) {
+    const int column = v * kN;
+    T* target = scores_of_row + column;
+    if (column + kN <= begin || column >= end) {
+      all_removed.store(target);
+      continue;
     }
+    unsigned removed = 0;
+    if (column < begin || column + kN > end)
+      for (int k = 0; k < kN; ++k)
+        if (column + k < begin || column + k >= end) removed |= 1u << k;
+    if (mask)
+      for (int k = 0; k < kN; ++k)
+        if (column + k < shape.kv_len && !mask[(column + k) * keep.stride_j]) removed |= 1u << k;
     if (removed == 0) continue;
     Pack<T, kN> values;
-    if (removed != (1u << kN) - 1) values.load(target);
+    values.load(target);
 #pragma unroll
     for (int k = 0; k < kN; ++k)
       if (removed >> k & 1) values.values[k] = minus_inf;
@@ -208,13 +210,9 @@ cudaError_t masked_fill(void* scores, DType dtype, const ScoreShape& shape, cons
   if (shape.rows() * shape.ld == 0) return cudaSuccess;
   return dispatch_float(dtype, [&](auto tag) {
     using T = decltype(tag);
-    const int64_t items = shape.rows() * (shape.ld / kVector<T>);
-    if (narrow(items))
-      masked_fill_kernel<T, true>
-          <<<blocks_for(items), kThreads, 0, stream>>>(static_cast<T*>(scores), shape, geometry, keep);
-    else
-      masked_fill_kernel<T, false>
-          <<<blocks_for(items), kThreads, 0, stream>>>(static_cast<T*>(scores), shape, geometry, keep);
+    constexpr int kRows = kThreads / 32;
+    const auto blocks = static_cast<unsigned>((shape.rows() + kRows - 1) / kRows);
+    masked_fill_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(scores), shape, geometry, keep);
     return cudaGetLastError();
   });
 }

@@ -172,16 +172,19 @@ __global__ void __launch_bounds__(512)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    is_minus_inf_kernel(const float* scores, uint8_t* removed, int64_t items) {
-  constexpr int kN = 16;
+    is_minus_inf_kernel(const float* scores, uint2* removed, int64_t items) {
+  constexpr int kN = 8;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= items) return;
   Pack<float, kN> in;
   in.load(scores + item * kN);
-  Pack<uint8_t, kN> out;
+  union {
+    uint2 word;
+    uint8_t values[kN];
+  } out;
 #pragma unroll
   for (int k = 0; k < kN; ++k) out.values[k] = in.values[k] == -CUDART_INF_F;
-  out.store(removed + item * kN);
+  removed[item] = out.word;
 }
 
 // A warp per row; all() of 16 flags at a time as words.
@@ -291,8 +294,9 @@ cudaError_t softmax(const void* from, void* to, DType dtype, const ScoreShape& s
 
 cudaError_t is_minus_inf(const float* scores, uint8_t* removed, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  is_minus_inf_kernel<<<static_cast<unsigned>((n / 16 + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      scores, removed, n / 16);
+  const int64_t items = n / 8;
+  is_minus_inf_kernel<<<static_cast<unsigned>((items + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      scores, reinterpret_cast<uint2*>(removed), items);
   return cudaGetLastError();
 }
 
