@@ -234,7 +234,7 @@ std::optional<AttentionCall> HandWrittenFinder::add(HandWrittenPart part, trace:
       }
       scores_.reset();
       if (!call) {
-        scores_.emplace();
+        scores_.emplace(Scores{});
         scores_->event = event;
         scores_->n = a->dims[0];
         scores_->length = a->dims[1];
