@@ -153,7 +153,11 @@ bool is_cpu_only(const Trace& trace, const Links& links) {
     // Launch calls or other device events: the trace saw a device, its work was just not captured.
     if (cls == EventClass::kDeviceOther || (trace::is_launch_api(cls) && starts_device_work(trace.name(i))))
       return false;
-    operators |= cls == EventClass::kOperator;
+    if (cls != EventClass::kOperator) continue;
+    operators = true;
+    // An operator of a device's library: a profiler of the host alone looked at a program that used a device.
+    for (std::string_view library : {"cudnn", "miopen", "cuda_"})
+      if (trace.name(i).find(library) != std::string_view::npos) return false;
   }
   return operators;
 }

@@ -1,10 +1,12 @@
 // attnscope explain: what ran, what was hidden, what the odd figures mean, what to change.
+#include "analysis/check.h"
 #include "analysis/metrics.h"
 #include "analysis/rule.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/inputs.h"
+#include "formats/chrome/writer.h"
 #include "report/explain_model.h"
 #include "report/html/page.h"
 #include "report/html/timeline.h"
@@ -16,6 +18,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 
 namespace attnscope::cli {
@@ -28,6 +31,7 @@ struct ExplainOptions {
   size_t top = 5;
   std::string range;
   std::vector<std::string> fail_on;
+  std::string repair, guess;
 };
 
 // Severities and rule ids that make the exit code 1.
@@ -95,7 +99,10 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
   if (!options.files.markdown.empty()) one.markdown = report::explain_markdown(model, text);
   if (!options.files.html.empty() && !several)
     ATTNSCOPE_TRY(write_output(context, options.files.html, report::render_html(html_page(model, one.json))));
-  if (options.files.takes_stdout()) return one;
+  if (!options.repair.empty())
+    ATTNSCOPE_TRY(formats::chrome::write_file(loaded.trace(), loaded.links(), options.repair));
+  if (!options.guess.empty()) ATTNSCOPE_TRY(write_output(context, options.guess, write_guess(metrics)));
+  if (options.files.takes_stdout() || options.repair == "-" || options.guess == "-") return one;
   if (options.finding > 0) {
     ATTNSCOPE_ASSIGN(const std::string page, report::finding_text(model, options.finding, text));
     print_text(context, page);
@@ -112,10 +119,13 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
   ATTNSCOPE_ASSIGN(const FailOn fail_on, parse_fail_on(options.fail_on));
   ATTNSCOPE_ASSIGN(const std::vector<std::string> paths, expand_inputs(options.inputs));
   const bool several = paths.size() > 1;
-  if (several && !options.files.html.empty())
-    return fail(ErrorCode::kInvalidArgument,
-                "--html takes one trace; these are " + std::to_string(paths.size()),
-                "run it once per trace, or use --json");
+  for (const auto& [option, file] :
+       {std::pair("--html", &options.files.html), std::pair("--repair", &options.repair),
+        std::pair("--write-guess", &options.guess)})
+    if (several && !file->empty())
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} takes one trace; these are {}", option, paths.size()),
+                  "run it once per trace");
   std::vector<report::RankSummary> ranks;
   std::vector<std::string> documents;
   std::string markdown;
@@ -161,6 +171,11 @@ int run_explain(Context& context, const Arguments& arguments) {
                  "Exit with 1 on a finding of this severity or rule (may be repeated)")
       ->type_name("SEVERITY|RULE")
       ->allow_extra_args(false);
+  app.add_option("--repair", options.repair, "Write the trace as clean, strict JSON (.gz and .zst compress)")
+      ->type_name("OUT");
+  app.add_option("--write-guess", options.guess,
+                 "Write the guess that this trace fulfils, to hold later ones against")
+      ->type_name("FILE");
   options.files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown | OutputFiles::kHtml);
   if (const std::optional<int> code = parse(context, app, arguments)) return *code;
   const Result<bool> failed = explain_all(context, options);
@@ -170,7 +185,8 @@ int run_explain(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
-extern const Command explain_command{"explain", "what a trace shows: what ran, what was hidden, what to change",
-                              "attnscope explain trace.json.gz", run_explain};
+extern const Command explain_command{"explain",
+                                     "what a trace shows: what ran, what was hidden, what to change",
+                                     "attnscope explain trace.json.gz", run_explain};
 
 }  // namespace attnscope::cli

@@ -321,15 +321,14 @@ std::string event_line(const Trace& trace, const Evidence& evidence) {
 std::string explain_text(const ExplainModel& model, const TextOptions& options) {
   std::string out = wrap(headline(model), options.width, 2) + "\n";
   out += ink(wrap(model.verdict.text, options.width, 2), Ink::kBold, options.colour) + "\n\n";
-  out += findings_section(model, options) + "\n";
-  out += attention_section(model, options);
-  out += idle_section(model, options);
-  if (!model.metrics->kernels.empty()) {
-    out += fmt::format("Where the {} goes, {} in all\n", model.metrics->cpu_only ? "time" : "device time",
-                       time_ns(model.metrics->total.device_ns));
-    out += kernel_table(model, model.metrics->kernels, model.metrics->total.device_ns, options.top,
-                        options.width);
-  }
+  out += findings_section(model, options);
+  std::string middle = attention_section(model, options) + idle_section(model, options);
+  if (!model.metrics->kernels.empty())
+    middle += fmt::format("Where the {} goes, {} in all\n", model.metrics->cpu_only ? "time" : "device time",
+                          time_ns(model.metrics->total.device_ns)) +
+              kernel_table(model, model.metrics->kernels, model.metrics->total.device_ns, options.top,
+                           options.width);
+  if (!middle.empty()) out += "\n" + middle;
   const std::string missing = not_seen_section(model, options) + diagnostics_section(model, options);
   if (!missing.empty()) out += "\n" + missing;
   const std::string file = model.source.size() <= 60 ? terminal_safe(model.source) : "TRACE";
