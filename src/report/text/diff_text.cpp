@@ -72,9 +72,8 @@ std::string diff_text(const Diff& diff, std::string_view name_a, std::string_vie
   std::string out =
       wrap(fmt::format("A {} · B {} · threshold {:.3g} %", label(name_a), label(name_b), 100 * threshold),
            options.width, 2) +
-      "
-      ";
-      out += ink(wrap(diff_verdict(diff), options.width, 2), Ink::kBold, options.colour) + "\n\n";
+      "\n";
+  out += ink(wrap(diff_verdict(diff), options.width, 2), Ink::kBold, options.colour) + "\n\n";
   TextTable table;
   table.header = {"verdict", "A", "B", "ratio", "95 % interval", "what"};
   table.right = {false, true, true, true, false, false};
