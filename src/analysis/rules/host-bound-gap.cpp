@@ -43,6 +43,16 @@ Busy busy_with(const RuleFacts& facts, const Gap& gap, EventIndex launch) {
   return best;
 }
 
+// What the host did in a gap, as the end of a sentence; empty when nothing was recorded.
+std::string describe_host(const RuleFacts& facts, const Busy& busy, int64_t gap_ns) {
+  if (busy.span == kNoEvent) return {};
+  const std::string name = terminal_safe(facts.trace().name(busy.span), 60);
+  const std::string time = format_time_us(us(std::min(busy.ns, gap_ns)));
+  return 2 * busy.ns >= gap_ns
+             ? fmt::format("the host was in {} for {} of it", name, time)
+             : fmt::format("the host went through many calls, the longest {} ({})", name, time);
+}
+
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   std::vector<Finding> findings;
   for (const DeviceTimeline& d : facts.metrics().gaps.devices) {
@@ -63,22 +73,21 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
       if (us(net) < limits["min_gap"]) continue;
       total += net;
       after.push_back(gap.after);
-      if (net <= longest) continue;
-      longest = net;
-      doing = span == kNoEvent ? std::string()
-                               : fmt::format("{} for {} of it", terminal_safe(facts.trace().name(span), 60),
-                                             format_time_us(us(busy.ns)));
+      if (gap.end_ns - gap.begin_ns <= longest) continue;
+      longest = gap.end_ns - gap.begin_ns;
+      doing = describe_host(facts, busy, longest);
     }
     if (window <= 0 || after.empty()) continue;
     const double share = 100.0 * static_cast<double>(total) / static_cast<double>(window);
     if (share < limits["min_share"]) continue;
     Finding finding = make_finding(
         host_bound_gap_rule,
-        fmt::format("the device waited {} for the host in {} ({} of its window); in the longest, {}, {}",
+        fmt::format("the device waited {} for the host in {} ({} of its window; what recording cost is taken "
+                    "off); the "
+                    "longest lasted {}, {}",
                     format_time_us(us(total)), counted(after.size(), "gap"), percent_text(share),
                     format_time_us(us(longest)),
-                    doing.empty() ? std::string("nothing was recorded on the launching thread")
-                                  : "the host was in " + doing));
+                    doing.empty() ? std::string("nothing was recorded on the launching thread") : doing));
     finding.saving_us = us(total);
     finding.saving_per = "trace";
     finding.saving_basis = "up to: the gaps, less what recording cost the host in them (estimated)";
