@@ -25,5 +25,5 @@ for page in "$work"/*.html; do
   [ $((size - data)) -le 1500000 ] || { echo "BROKEN $(basename "$page"): $((size - data)) bytes without its data, limit 1,500,000"; exit 1; }
 done
 AXE_JS=$source_dir/build/deps/axe.min.js
-[ -e "$AXE_JS" ] && export AXE_JS || unset AXE_JS
+if [ -e "$AXE_JS" ]; then export AXE_JS; else unset AXE_JS; fi
 /usr/bin/python3 "$source_dir/tests/web/browser.py" "$work"/*.html ${SHOTS:+--shots "$SHOTS"}
