@@ -104,7 +104,6 @@ Problem make_problem(const Request& r, const Outputs& outputs, const Tiling& til
   set_dropout(r.dropout, &p);
   p.rows_per_task = tiling.rows_per_task;
   p.keys_per_block = tiling.keys_per_block;
-  p.stream = tiling.stream;
   return p;
 }
 
@@ -146,7 +145,8 @@ class FusedPlan final : public BackendPlan {
     set_cost(request, p);
     step_ = fmt::format("{}  {}  {} rows × {} keys a block, {} thread{}{}{}", variant_.kernel, kernels_.isa,
                         tiling_.rows_per_task, tiling_.keys_per_block, tiling_.threads,
-                        tiling_.threads == 1 ? "" : "s", tiling_.stream ? ", streamed" : "",
+                        tiling_.threads == 1 ? "" : "s",
+                        should_stream(request, variant_.style) ? ", streamed" : "",
                         tiling_.splits > 1 ? fmt::format(", keys in {} parts", tiling_.splits) : "");
   }
 
@@ -268,7 +268,8 @@ Result<std::shared_ptr<const FusedPlan>> build(const Variant& variant, const Req
   ATTNSCOPE_ASSIGN(const std::string_view isa, selected_isa());
   const bool native = variant.style == Style::kTuned && r.q.dtype == DType::kBF16;
   const KernelSet& kernels =
-      kernel_set(isa, element_of(r.q.dtype), native ? Precision::kNative : Precision::kWiden);
+      kernel_set(isa, element_of(r.q.dtype), native ? Precision::kNative : Precision::kWiden,
+                 should_stream(r, variant.style) ? Access::kStream : Access::kPanels);
   const Tiling tiling =
       choose_tiling(r, variant.style, kernels.row_tile, kernels.packed_bytes, cpu::plan_threads(r.limits));
   return std::make_shared<const FusedPlan>(variant, kernels, r, tiling);

@@ -9,7 +9,7 @@
 
 namespace attnscope::cpu_fused {
 
-// One function per translation unit; index 0 f32, 1 f16, 2 bf16.
+// One function per translation unit; index 0 f32, 1 f16, 2 bf16, then the same for streaming.
 namespace portable {
 const KernelSet* kernels();
 }
@@ -99,14 +99,15 @@ Result<std::string_view> selected_isa() {
               "use one of: " + known);
 }
 
-const KernelSet& kernel_set(std::string_view name, Element element, Precision precision) {
+const KernelSet& kernel_set(std::string_view name, Element element, Precision precision, Access access) {
   const Isa* isa = &kIsas[std::size(kIsas) - 1];
   for (const Isa& i : kIsas)
     if (i.name == name && supported(i)) isa = &i;
-  if (element == Element::kBF16 && precision == Precision::kNative && isa->native_bf16)
-    return *isa->native_bf16();
   const int index = element == Element::kF32 ? 0 : element == Element::kF16 ? 1 : 2;
-  return isa->widen()[index];
+  const int stream = access == Access::kStream ? 1 : 0;
+  if (element == Element::kBF16 && precision == Precision::kNative && isa->native_bf16)
+    return isa->native_bf16()[stream];
+  return isa->widen()[3 * stream + index];
 }
 
 }  // namespace attnscope::cpu_fused

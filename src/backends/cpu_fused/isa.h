@@ -26,7 +26,10 @@ std::vector<IsaInfo> known_isas();
 // name that is not known, kUnavailable for one that this processor lacks.
 Result<std::string_view> selected_isa();
 
+// How K and V are read: packed block by block, or in place (few rows).
+enum class Access : uint8_t { kPanels, kStream };
+
 // `isa` is a supported name of known_isas(); element is f32, f16 or bf16.
-const KernelSet& kernel_set(std::string_view isa, Element element, Precision precision);
+const KernelSet& kernel_set(std::string_view isa, Element element, Precision precision, Access access);
 
 }  // namespace attnscope::cpu_fused

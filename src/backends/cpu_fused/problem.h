@@ -60,7 +60,6 @@ struct Problem {
 
   int rows_per_task;   // upper bound of Task::rows
   int keys_per_block;  // ≤ kMaxBlockKeys, multiple of 64
-  bool stream;         // few rows: read K and V in place instead of packing panels
 };
 
 inline constexpr int kMaxBlockKeys = 256;

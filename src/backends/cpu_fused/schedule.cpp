@@ -11,6 +11,7 @@ namespace attnscope::cpu_fused {
 namespace {
 
 constexpr int64_t kMinKeysPerSplit = 512;
+constexpr int64_t kMaxStreamRows = 8;  // beyond, the panels pay for themselves
 constexpr int64_t kMaxSplits = 256;
 constexpr int kTasksPerThread = 3;              // enough for the longest-first order to even out
 constexpr size_t kSortLimit = size_t{1} << 16;  // beyond, the natural order is even enough
@@ -109,6 +110,12 @@ void sort_tasks(int splits, std::vector<Task>* tasks) {
 int64_t head_group(const Request& r) {
   if (r.heads() == 0) return 1;
   return std::gcd(r.heads() / r.k.size(1), r.heads() / r.v.size(1));
+}
+
+bool should_stream(const Request& r, Style style) {
+  const auto dense_rows = [](const TensorView& v) { return v.size(3) <= 1 || v.stride(3) == 1; };
+  return style == Style::kTuned && r.q_len() * head_group(r) <= kMaxStreamRows && dense_rows(r.k) &&
+         dense_rows(r.v);
 }
 
 Tiling choose_tiling(const Request& r, Style style, int row_tile, int packed_bytes, int threads) {

@@ -20,11 +20,12 @@ struct Tiling {
   int rows_per_task = 0;
   int keys_per_block = 0;
   int splits = 1;
-  bool stream = false;
 };
 
 // Query heads that share one K head and one V head.
 int64_t head_group(const Request& request);
+// Few rows per head group, and rows of K and V whose elements lie next to each other: no panels are packed.
+bool should_stream(const Request& request, Style style);
 // Rows that every register tile of the kernels takes, bytes of a packed element.
 Tiling choose_tiling(const Request& request, Style style, int row_tile, int packed_bytes, int threads);
 
