@@ -114,6 +114,7 @@ class Timeline {
     return -1;
   }
   draw() {
+    this.canvas.dataset.view = this.view.join(" ");
     const ratio = devicePixelRatio || 1, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
     if (!width) return;
     this.canvas.width = width * ratio; this.canvas.height = height * ratio;
