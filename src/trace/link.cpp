@@ -14,7 +14,6 @@ std::string_view basis_name(LinkBasis b) {
     case LinkBasis::kNone: return "none";
     case LinkBasis::kCorrelation: return "correlation";
     case LinkBasis::kGraph: return "graph";
-    case LinkBasis::kFlow: return "flow";
     case LinkBasis::kCpu: return "inline";
   }
   return "?";
@@ -38,7 +37,7 @@ void sort_runs(T* first, T* last, Before before) {
   for (T* at = first; at != last;) {
     at = std::is_sorted_until(at, last, before);
     bounds.push_back(at);
-    if (bounds.size() > 64) return std::sort(first, last, before);
+    if (bounds.size() > 64 + static_cast<size_t>(last - first) / 64) return std::sort(first, last, before);
   }
   while (bounds.size() > 2) {
     size_t kept = 1;

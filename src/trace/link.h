@@ -12,7 +12,6 @@ enum class LinkBasis : uint8_t {
   kNone,         // no launch in the file explains this work
   kCorrelation,  // one launch call, one piece of device work with its correlation
   kGraph,        // a graph launch: its correlation is shared by all the graph's nodes
-  kFlow,         // bound by a flow arrow only (MTIA)
   kCpu,          // our own CPU recording: the work ran inline on the host thread
 };
 enum class Confidence : uint8_t { kNone, kLow, kMedium, kHigh };
