@@ -23,6 +23,9 @@ const KernelSet* kernels();
 namespace avx512_bf16 {
 const KernelSet* bf16_kernels();
 }
+namespace amx_bf16 {
+const KernelSet* bf16_kernels();
+}
 #endif
 
 namespace {
@@ -45,6 +48,18 @@ bool has_avx512() {
 bool has_avx512_bf16() {
   return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
+// The tile registers must be asked for, once per process: Linux saves them only then.
+bool amx_permitted() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+bool has_amx_bf16() {
+  unsigned a = 7, b = 0, c = 0, d = 0;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  return has_avx512_bf16() && (d & kAmxBf16) && (d & kAmxTile) && amx_permitted();
+}
 #endif
 
 bool always() {
@@ -53,6 +68,7 @@ bool always() {
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
+    {"amx_bf16", avx512::kernels, amx_bf16::bf16_kernels, has_amx_bf16},
     {"avx512_bf16", avx512::kernels, avx512_bf16::bf16_kernels, has_avx512_bf16},
     {"avx512", avx512::kernels, nullptr, has_avx512},
     {"avx2", avx2::kernels, nullptr, has_avx2},

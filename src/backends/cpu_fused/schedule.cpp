@@ -79,9 +79,9 @@ void add_tasks(const Problem& p, const Tiling& t, const Unit& u, int64_t head0, 
 }
 
 // Row blocks of equal size, whole register tiles, none above rows_per_task.
-int64_t block_rows(int64_t rows, int64_t most) {
+int64_t block_rows(int64_t rows, int64_t most, int row_tile) {
   const int64_t blocks = div_up(rows, most);
-  return blocks <= 1 ? most : std::min(most, round_up(div_up(rows, blocks), 12));
+  return blocks <= 1 ? most : std::min(most, round_up(div_up(rows, blocks), row_tile));
 }
 
 double cost(const Task& t) {
@@ -121,6 +121,7 @@ bool should_stream(const Request& r, Style style) {
 Tiling choose_tiling(const Request& r, Style style, int row_tile, int packed_bytes, int threads) {
   Tiling t;
   t.threads = threads;
+  t.row_tile = row_tile;
   const int64_t group = head_group(r), width = r.head_dim() + r.value_dim();
   const int64_t groups = sequences(r) * (r.heads() / group);
   const int64_t rows = div_up(r.q_len() * group, r.lengths.packed() ? std::max<int64_t>(sequences(r), 1) : 1);
@@ -158,11 +159,11 @@ Schedule make_schedule(const Request& r, const Problem& p, const Tiling& t, int 
   int64_t most_blocks = 0;
   for (const Unit& u : s.units) {
     const int64_t rows = u.q_len * p.group;
-    most_blocks = std::max(most_blocks, div_up(rows, block_rows(rows, t.rows_per_task)));
+    most_blocks = std::max(most_blocks, div_up(rows, block_rows(rows, t.rows_per_task, t.row_tile)));
   }
   for (int64_t block = most_blocks; block-- > 0;)  // late rows first: under a causal mask they are longest
     for (const Unit& u : s.units) {
-      const int64_t rows = u.q_len * p.group, size = block_rows(rows, t.rows_per_task);
+      const int64_t rows = u.q_len * p.group, size = block_rows(rows, t.rows_per_task, t.row_tile);
       if (block * size >= rows) continue;
       for (int64_t g = 0; g < groups; ++g)
         add_tasks(p, t, u, g * p.group, block * size, std::min(size, rows - block * size), &s.tasks);

@@ -17,6 +17,7 @@ enum class Style : uint8_t {
 // Decided when the plan is made: from shapes and the machine, never from data.
 struct Tiling {
   int threads = 1;
+  int row_tile = 1;  // of the kernels
   int rows_per_task = 0;
   int keys_per_block = 0;
   int splits = 1;

@@ -89,7 +89,8 @@ struct DotStreamEngine {
         for (int64_t d = 0; d < whole; d += 32) {
           const __m512i x = load_bits(k[i] + 2 * d);
           ATTNSCOPE_UNROLL
-          for (int r = 0; r < R; ++r) acc[r * kKeys + i] = dot_pairs(acc[r * kKeys + i], load_bits(q + r * depth + d), x);
+          for (int r = 0; r < R; ++r)
+            acc[r * kKeys + i] = dot_pairs(acc[r * kKeys + i], load_bits(q + r * depth + d), x);
         }
         if (whole < dim) {
           const __m512i x = _mm512_maskz_loadu_epi16(tail, k[i] + 2 * whole);
