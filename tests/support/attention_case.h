@@ -4,6 +4,7 @@
 #include "attnscope/attention.h"
 #include "tensor/reference.h"
 #include "tensor/tensor.h"
+#include "tensor/tolerance.h"
 
 #include <cstdint>
 #include <optional>
@@ -96,15 +97,6 @@ class AttentionCase {
 // Tensor of a layout; sizes are [B,H,N,D].
 Tensor make_tensor(DType dtype, std::array<int64_t, 4> sizes, Layout layout, bool may_expand);
 
-// Half a unit in the last place of 1.
-double unit_roundoff(DType dtype);
-
-struct Tolerance {
-  double out = 0;
-  double lse = 0;
-};
-// Bound from dtype and reduction lengths. scores_rounded: the scores themselves are stored in the dtype.
-Tolerance tolerance_for(const Request& request, bool scores_rounded);
 
 // Compares what a backend wrote with the oracle, every element, NaN and infinities by position. Empty =
 // equal. empty_rows_are_nan: the backend is allowed (and expected) to write NaN in rows without keys.
