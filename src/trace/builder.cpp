@@ -11,6 +11,8 @@
 namespace attnscope::trace {
 namespace {
 
+constexpr int64_t kFarNs = std::numeric_limits<int64_t>::max() / 4;  // differences of two times still fit
+constexpr int64_t kMaxDurationNs = int64_t{1} << 52;  // 52 days; thousands of these still add up in 63 bits
 constexpr size_t kMaxThreads = 65535;
 constexpr size_t kMaxKinds = 4000;  // of 4,096: room for one catch-all per class
 
@@ -297,9 +299,11 @@ EventIndex TraceBuilder::add(const EventInput& e) {
     t.diagnostics_.add(Diag::kNegativeDuration, s.entries);
     dur = 0;
   }
-  dur = std::min(dur, std::numeric_limits<int64_t>::max() / 4);
-  constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;  // sums of two times still fit
-  const int64_t ts = std::clamp(e.ts_ns, -kFar, kFar);
+  if (dur > kMaxDurationNs) {
+    t.diagnostics_.add(Diag::kTimeOutOfRange, s.entries);
+    dur = kMaxDurationNs;
+  }
+  const int64_t ts = std::clamp(e.ts_ns, -kFarNs, kFarNs);
   const uint64_t word = s.entries / 64;
   while (t.kept_.size() <= word) t.kept_.push_back(0);
   t.kept_[word] |= uint64_t{1} << s.entries % 64;
@@ -326,9 +330,11 @@ uint64_t TraceBuilder::next_ordinal() const {
 void TraceBuilder::close(EventIndex i, int64_t end_ns) {
   State& s = *state_;
   Trace& t = s.trace;
-  int64_t dur =
-      std::clamp(end_ns, -std::numeric_limits<int64_t>::max() / 4, std::numeric_limits<int64_t>::max() / 4) -
-      t.ts_[i];
+  int64_t dur = std::clamp(end_ns, -kFarNs, kFarNs) - t.ts_[i];
+  if (dur > kMaxDurationNs) {
+    t.diagnostics_.add(Diag::kTimeOutOfRange);
+    dur = kMaxDurationNs;
+  }
   if (dur < 0) {
     t.diagnostics_.add(Diag::kNegativeDuration);
     dur = 0;

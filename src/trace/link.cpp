@@ -30,6 +30,11 @@ std::string_view confidence_name(Confidence c) {
 
 namespace {
 
+// Sums stop at the largest time: only damaged traces get there.
+void add_time(int64_t& sum, int64_t ns) {
+  if (__builtin_add_overflow(sum, ns, &sum)) sum = std::numeric_limits<int64_t>::max();
+}
+
 // Sorts what consists of a few ascending runs, as profilers write it: finds the runs and merges neighbours.
 template <typename T, typename Before>
 void sort_runs(T* first, T* last, Before before) {
@@ -295,7 +300,7 @@ void LinkBuilder::explain_unlinked() {
     ++(t.cls(i) == EventClass::kKernel   ? sum.kernels
        : t.cls(i) == EventClass::kMemcpy ? sum.copies
                                          : sum.fills);
-    sum.device_ns += t.dur_ns(i);
+    add_time(sum.device_ns, t.dur_ns(i));
   }
 }
 
@@ -420,7 +425,7 @@ RangeSum Links::range_sum(StringId name) const {
     while (up != kNoEvent && trace_->name_id(up) != name) up = up_[up];
     if (up != kNoEvent) continue;
     ++sum.calls;
-    sum.host_ns += trace_->dur_ns(i);
+    add_time(sum.host_ns, trace_->dur_ns(i));
     on_thread.push_back({trace_->thread(i), trace_->ts_ns(i), trace_->end_ns(i)});
     in_process.push_back({trace_->thread_of(i).process, trace_->ts_ns(i), trace_->end_ns(i)});
   }
@@ -433,7 +438,7 @@ RangeSum Links::range_sum(StringId name) const {
       ++(trace_->cls(i) == EventClass::kKernel   ? w.kernels
          : trace_->cls(i) == EventClass::kMemcpy ? w.copies
                                                  : w.fills);
-      w.device_ns += trace_->dur_ns(i);
+      add_time(w.device_ns, trace_->dur_ns(i));
     };
     if (inside(on_thread, trace_->thread(at), trace_->ts_ns(at))) count(sum.own_thread);
     if (inside(in_process, trace_->thread_of(at).process, trace_->ts_ns(at))) count(sum.process);

@@ -1,6 +1,7 @@
 #include "trace/trace.h"
 
 #include "trace/builder.h"
+#include "trace/link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,6 +104,18 @@ TEST(TraceBuilder, NegativeDurationIsZeroAndCounted) {
   const Trace t = b.finish();
   EXPECT_EQ(t.dur_ns(0), 0);
   EXPECT_EQ(t.diagnostics().count(Diag::kNegativeDuration), 1u);
+}
+
+TEST(TraceBuilder, AbsurdTimesAreClampedSoThatSumsStayDefined) {
+  TraceBuilder b;
+  for (int i = 0; i < 3000; ++i) b.add(op(b, "x", i % 2 ? INT64_MAX : INT64_MIN, INT64_MAX));
+  const EventIndex open = b.add(op(b, "open", INT64_MIN, 0));
+  b.close(open, INT64_MAX);
+  const Trace t = b.finish();
+  EXPECT_EQ(t.diagnostics().count(Diag::kTimeOutOfRange), 3001u);
+  const Links l = Links::build(t);
+  EXPECT_GT(l.range_sum(t.find_text("x")).host_ns, 0);
+  for (EventIndex i = 0; i < t.size(); ++i) ASSERT_GE(t.end_ns(i), t.ts_ns(i));
 }
 
 TEST(TraceBuilder, SpansCanBeClosedLaterInAnyOrder) {
