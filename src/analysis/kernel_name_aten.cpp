@@ -360,7 +360,7 @@ KernelName decode_operator_name(std::string_view name) {
     if (own == "sdpa" || own == "naive" || own == "inplace" || own == "math") {
       out.kind = KernelKind::kAttention;
       out.operation = "attention";
-      if (own != "sdpa") out.implementation = AttentionImpl::kAtenMath;
+      if (own == "math") out.implementation = AttentionImpl::kAtenMath;  // naive and inplace: unfused
       out.pass = AttentionPass::kForward;
       return out;
     }
