@@ -16,6 +16,8 @@
 namespace attnscope::formats {
 namespace {
 
+constexpr int kPipeBytes = 1 << 20;
+
 class FileSource final : public ByteSource {
  public:
   FileSource(int fd, bool owned, int64_t size, std::string path)
@@ -85,6 +87,9 @@ class PrefixedSource final : public ByteSource {
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
+#ifdef F_SETPIPE_SZ
+  if (path == "-") fcntl(STDIN_FILENO, F_SETPIPE_SZ, kPipeBytes);
+#endif
   if (path == "-") return std::make_unique<FileSource>(STDIN_FILENO, false, -1, "standard input");
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
@@ -97,6 +102,10 @@ Result<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
   if (S_ISDIR(info.st_mode))
     return fail(ErrorCode::kBadInput, fmt::format("{} is a directory, not a trace", path),
                 "name the trace file inside it");
+#ifdef F_SETPIPE_SZ
+  if (S_ISFIFO(info.st_mode))
+    fcntl(fd, F_SETPIPE_SZ, kPipeBytes);  // fewer switches to the writer; may be refused
+#endif
   if (S_ISREG(info.st_mode)) {
     const int same = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (same >= 0)

@@ -59,11 +59,10 @@ constexpr uint64_t kInputArgs =
 static_assert(static_cast<unsigned>(Arg::kCount) <= 64);
 
 // One object's members, with what may be wrong between them.
-template <const auto& kTable>
+template <const auto& kTable, typename Memory>
 struct MemberLoop {
-  using Memory = typename std::decay_t<decltype(kTable)>::Memory;
-  MemberLoop(const char* first, const char* last, uint16_t& odd, Memory& follows)
-      : p(first), end(last), oddities(odd), memory(follows) {}
+  MemberLoop(const char* first, const char* last, uint16_t& odd, Memory& gaps)
+      : p(first), end(last), oddities(odd), memory(gaps) {}
 
   const char* p;
   const char* const end;
@@ -79,40 +78,58 @@ struct MemberLoop {
 
   // Moves to the next key's value. Bytes past the end are zero and match nothing looked for here.
   [[gnu::always_inline]] Step next() {
+    for (const Gap& gap : memory[row]) {
+      if (!gap.stands_at(p)) continue;
+      row = gap.row;
+      key_begin = p + gap.key_at;
+      p += gap.length;
+      string_begin = nullptr;
+      return p < end ? Step::kMember : Step::kMore;
+    }
+    return search();
+  }
+
+  // The same without a remembered gap; remembers the one found when nothing in it was odd.
+  [[gnu::noinline]] Step search() {
+    const char* const from = p;
+    const uint8_t before = row;
     const char* q = quick_space(p, end);
     if (*q == ',') {
       q = quick_space(q + 1, end);
-      if (*q == '"') [[likely]] {
-        p = q;
-        return key_and_colon();
-      }
+      if (*q != '"') return unusual();
     } else if (*q == '}' && q < end) {
       p = q + 1;
       return Step::kEnd;
-    } else if (*q == '"' && !key_begin) {
-      p = q;
-      return key_and_colon();
+    } else if (*q != '"' || key_begin) {
+      return unusual();
     }
-    return unusual();
+    p = q;
+    const Step step = key_and_colon();
+    if (step == Step::kMember) remember(memory[before], from);
+    return step;
   }
 
-  [[gnu::always_inline]] Step key_and_colon() {
+  template <typename Ways>
+  void remember(Ways& ways, const char* from) {
+    const auto length = static_cast<size_t>(p - from);
+    if (length > Gap::kMaxLength || std::memchr(from, '\0', length)) return;
+    for (size_t w = ways.size() - 1; w > 0; --w) ways[w] = ways[w - 1];
+    Gap& gap = ways[0];
+    gap.text.fill('\0');
+    std::memcpy(gap.text.data(), from, length);
+    gap.length = static_cast<uint8_t>(length);
+    gap.row = row;
+    gap.key_at = static_cast<uint8_t>(key_begin - from);
+  }
+
+  Step key_and_colon() {
     key_begin = p;
-    uint8_t& expected = memory[row];
-    const char* close = nullptr;
-    if (kTable.stands_at(expected, p + 1)) [[likely]] {
-      row = expected;
-      close = p + kTable.padded[row].size;
-    } else {
-      uint8_t flags = 0;
-      close = string_end(p + 1, end, flags);
-      if (!close) return Step::kMore;
-      row = kTable.find({p + 1, static_cast<size_t>(close - p - 1)});
-      if (row != kTable.kUnknown) expected = row;
-    }
+    uint8_t flags = 0;
+    const char* close = string_end(p + 1, end, flags);
+    if (!close) return Step::kMore;
+    row = kTable.find({p + 1, static_cast<size_t>(close - p - 1)});
     p = quick_space(close + 1, end);
-    if (*p != ':') [[unlikely]]
-      return p >= end ? Step::kMore : Step::kDamaged;
+    if (*p != ':') return p >= end ? Step::kMore : Step::kDamaged;
     p = quick_space(p + 1, end);
     if (p >= end) return Step::kMore;
     string_begin = nullptr;
@@ -176,8 +193,11 @@ struct MemberLoop {
 };
 
 Parse parse_args(const char*& p, const char* end, RawEvent& event) {
-  using Loop = MemberLoop<kArgTable>;
-  Loop loop(p + 1, end, event.oddities, event.arg_keys);
+  const Token& cat = event.member(EventKey::kCat);
+  const size_t kind =
+      cat && cat.length > 2 ? (cat.length + static_cast<unsigned char>(cat.begin[2])) % RawEvent::kKinds : 0;
+  using Loop = MemberLoop<kArgTable, std::decay_t<decltype(event.arg_gaps[kind])>>;
+  Loop loop(p + 1, end, event.oddities, event.arg_gaps[kind]);
   Token ignored;
   while (true) {
     switch (loop.next()) {
@@ -210,8 +230,8 @@ Parse parse_args(const char*& p, const char* end, RawEvent& event) {
 
 Parse parse_event(const char*& p, const char* end, RawEvent& event) {
   event.clear();
-  using Loop = MemberLoop<kEventTable>;
-  Loop loop(p + 1, end, event.oddities, event.event_keys);
+  using Loop = MemberLoop<kEventTable, decltype(event.event_gaps)>;
+  Loop loop(p + 1, end, event.oddities, event.event_gaps);
   Token ignored;
   while (true) {
     switch (loop.next()) {

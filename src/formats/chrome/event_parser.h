@@ -28,9 +28,10 @@ struct RawEvent {
   const char* inputs_end = nullptr;
   bool inputs_together = true;
   uint16_t oddities = 0;
-  // Not part of the event: which key followed which, kept from event to event.
-  decltype(kEventTable)::Memory event_keys{};
-  decltype(kArgTable)::Memory arg_keys{};
+  // Not part of the event: what stood between members lately, for arguments by kind of event.
+  static constexpr size_t kKinds = 16;
+  GapMemory<decltype(kEventTable), 2> event_gaps{};
+  std::array<GapMemory<decltype(kArgTable), 1>, kKinds> arg_gaps{};
 
   const Token& member(EventKey k) const { return members[static_cast<size_t>(k)]; }
   bool has(Arg a) const { return args_seen >> static_cast<unsigned>(a) & 1; }

@@ -95,7 +95,25 @@ StringId Intake::name_of(const Token& token) {
 }
 
 const Intake::CategoryInfo& Intake::category(const Token& token, StringId& id) {
-  id = token.type == TokenType::kString ? name_of(token) : trace::kEmptyString;
+  id = trace::kEmptyString;
+  if (token.type == TokenType::kString && token.length > 0) {
+    CategorySlot& slot =
+        category_cache_[(token.length + static_cast<unsigned char>(token.begin[0])) % category_cache_.size()];
+    const bool cached =
+        slot.length == token.length &&
+        same_bytes(slot.text.data(), token.begin, std::min(token.length, 16u)) &&
+        (token.length <= 16 || same_bytes(slot.text.data() + 16, token.begin + 16, token.length - 16u));
+    if (!cached) {
+      id = name_of(token);
+      if (token.flags == 0 && token.length <= slot.text.size()) {
+        slot.length = token.length;
+        std::copy_n(token.begin, token.length, slot.text.begin());
+        slot.id = id;
+      }
+    } else {
+      id = slot.id;
+    }
+  }
   if (id < categories_.size() && categories_[id].known) return categories_[id];
   if (id >= categories_.size()) categories_.resize(id + 1);
   CategoryInfo info;

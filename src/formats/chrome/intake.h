@@ -78,6 +78,12 @@ class Intake {
   std::unordered_map<uint32_t, std::vector<trace::EventIndex>> open_spans_;  // B without E, by thread
   std::unordered_map<std::string, std::vector<trace::EventIndex>> open_async_;
   size_t open_count_ = 0;
+  struct CategorySlot {
+    std::array<char, 32> text{};
+    uint32_t length = 0;
+    trace::StringId id = trace::kEmptyString;
+  };
+  std::array<CategorySlot, 16> category_cache_{};
   struct ThreadSlot {
     int64_t pid = 0, tid = 0;
     uint32_t thread = UINT32_MAX;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace attnscope::formats::chrome {
@@ -207,10 +208,6 @@ struct KeyTable {
   }
   static constexpr uint8_t kUnknown = N,
                            kFirst = N + 1;  // rows that are none: no such key · before the first
-  using Key_type = Key;
-  // For each row, the row that followed it last time: producers write members in one order.
-  using Memory = std::array<uint8_t, N + 2>;
-
   // Whether the key of this row, closing quote included, stands at p. kPadding bytes are readable there.
   bool stands_at(uint8_t row, const char* p) const {
     const Padded& want = padded[row];
@@ -228,6 +225,28 @@ struct KeyTable {
 };
 
 }  // namespace detail
+
+// Text that stood between the end of one member's value and the start of the next one's, `, "ts": `.
+// Producers write members in one order and with one spacing, so it usually stands there again.
+struct Gap {
+  static constexpr size_t kMaxLength = 48;
+  std::array<char, kMaxLength> text{};
+  uint8_t length = 0;  // 0: nothing remembered
+  uint8_t row = 0;     // of the key inside
+  uint8_t key_at = 0;  // where its opening quote is
+
+  // kPadding bytes are readable at p.
+  bool stands_at(const char* p) const {
+    if (length == 0) return false;
+    if (length <= 16) return same_bytes(text.data(), p, length);
+    if (!same_bytes(text.data(), p, 16)) return false;
+    if (length <= 32) return same_bytes(text.data() + 16, p + 16, length - 16u);
+    return same_bytes(text.data() + 16, p + 16, 16) && same_bytes(text.data() + 32, p + 32, length - 32u);
+  }
+};
+// For each row, what followed it lately.
+template <typename Table, size_t kWays>
+using GapMemory = std::array<std::array<Gap, kWays>, std::tuple_size_v<decltype(Table::rows)> + 2>;
 
 inline constexpr detail::KeyTable<EventKey, std::size(detail::kEventKeys), 64> kEventTable(
     detail::kEventKeys);

@@ -7,36 +7,79 @@
 
 namespace attnscope::formats::chrome {
 
-const char* container_end(const char* p, const char* end, uint8_t& flags) {
-  size_t depth = 0;
-  while (p < end) {
-    const StructMasks m = struct_masks(p);
-    uint32_t bits = m.quote | m.open | m.close;
-    const char* base = p;
-    p += kStride;
-    while (bits) {
-      const int at = std::countr_zero(bits);
-      const uint32_t bit = 1u << at;
-      bits &= bits - 1;
-      if (base + at >= end) return nullptr;
-      if (m.open & bit) {
-        if (++depth > kMaxDepth) flags |= kTooDeepFlag;
-      } else if (m.close & bit) {
-        if (--depth == 0) return base + at + 1;
-      } else {
-        uint8_t inner = 0;
-        const char* close = string_end(base + at + 1, end, inner);
-        if (!close) return nullptr;
-        flags |= inner & (kControl | kHigh);
-        const auto past = static_cast<int>(close + 1 - base < kStride ? close + 1 - base : kStride);
-        if (past < kStride) {
-          bits &= ~((1u << past) - 1);
-        } else {
-          p = close + 1;
-          break;
-        }
+namespace {
+
+// Where a walk through a container stands between two blocks.
+struct ContainerState {
+  uint32_t depth = 0;
+  bool in_string = false, escaped = false;
+};
+
+unsigned popcount16(uint32_t x) {
+  x = x - (x >> 1 & 0x5555);
+  x = (x & 0x3333) + (x >> 2 & 0x3333);
+  x = (x + (x >> 4)) & 0x0F0F;
+  return (x + (x >> 8)) & 0x1F;
+}
+
+// One block byte by byte: it has backslashes. Returns the closing bracket's place, or −1.
+int walk_bytes(const char* p, ContainerState& s) {
+  for (int i = 0; i < kStride; ++i) {
+    const char c = p[i];
+    if (s.in_string) {
+      if (s.escaped) {
+        s.escaped = false;
+      } else if (c == '\\') {
+        s.escaped = true;
+      } else if (c == '"') {
+        s.in_string = false;
       }
+    } else if (c == '"') {
+      s.in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++s.depth;
+    } else if ((c == ']' || c == '}') && --s.depth == 0) {
+      return i;
     }
+  }
+  return -1;
+}
+
+// One block without backslashes: which brackets lie outside strings follows from the quotes before them.
+int walk_block(const StructMasks& m, ContainerState& s) {
+  uint32_t inside = m.quote;
+  inside ^= inside << 1;
+  inside ^= inside << 2;
+  inside ^= inside << 4;
+  inside ^= inside << 8;
+  if (s.in_string) inside = ~inside;
+  s.in_string = inside >> 15 & 1;
+  const uint32_t open = m.open & ~inside & 0xFFFF, close = m.close & ~inside & 0xFFFF;
+  const unsigned closes = popcount16(close);
+  if (closes < s.depth) {
+    s.depth += popcount16(open) - closes;
+    return -1;
+  }
+  for (uint32_t bits = open | close; bits; bits &= bits - 1) {
+    const int at = std::countr_zero(bits);
+    if (open >> at & 1) {
+      ++s.depth;
+    } else if (--s.depth == 0) {
+      return at;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+const char* container_end(const char* p, const char* end, uint8_t& flags) {
+  ContainerState s;
+  for (; p < end; p += kStride) {
+    const StructMasks m = struct_masks(p);
+    const int at = m.backslash || s.escaped ? walk_bytes(p, s) : walk_block(m, s);
+    if (s.depth > kMaxDepth) flags |= kTooDeepFlag;
+    if (at >= 0) return p + at < end ? p + at + 1 : nullptr;
   }
   return nullptr;
 }

@@ -20,7 +20,7 @@ struct StringMasks {
   uint32_t high;     // bytes above 0x7F
 };
 struct StructMasks {
-  uint32_t quote, open, close;  // quotes, [ or {, ] or }
+  uint32_t quote, open, close, backslash;  // quotes, [ or {, ] or }
 };
 
 #if defined(__SSE2__)
@@ -40,7 +40,8 @@ inline StructMasks struct_masks(const char* p) {
   // [ and { differ in bit 5 only, as do ] and }.
   const __m128i folded = _mm_or_si128(x, _mm_set1_epi8(0x20));
   return {mask_of(_mm_cmpeq_epi8(x, _mm_set1_epi8('"'))), mask_of(_mm_cmpeq_epi8(folded, _mm_set1_epi8('{'))),
-          mask_of(_mm_cmpeq_epi8(folded, _mm_set1_epi8('}')))};
+          mask_of(_mm_cmpeq_epi8(folded, _mm_set1_epi8('}'))),
+          mask_of(_mm_cmpeq_epi8(x, _mm_set1_epi8('\\')))};
 }
 // Bytes that end a number or a bare word: separators, brackets, quotes, white space.
 inline uint32_t scalar_stop_mask(const char* p) {
@@ -91,12 +92,13 @@ inline StringMasks string_masks(const char* p) {
   return m;
 }
 inline StructMasks struct_masks(const char* p) {
-  StructMasks m{0, 0, 0};
+  StructMasks m{0, 0, 0, 0};
   for (int i = 0; i < kStride; ++i) {
     const char c = p[i];
     m.quote |= static_cast<uint32_t>(c == '"') << i;
     m.open |= static_cast<uint32_t>(c == '[' || c == '{') << i;
     m.close |= static_cast<uint32_t>(c == ']' || c == '}') << i;
+    m.backslash |= static_cast<uint32_t>(c == '\\') << i;
   }
   return m;
 }
