@@ -6,7 +6,10 @@
 
 #include <omp.h>
 
+#include <atomic>
 #include <cstdint>
+#include <thread>
+#include <vector>
 
 namespace attnscope::cpu {
 
@@ -14,6 +17,21 @@ namespace attnscope::cpu {
 int process_threads();
 // The request's limit, at most process_threads().
 int plan_threads(const Limits& limits);
+
+// fn(me, size) on each thread of a team of at most `team`.
+template <typename Fn>
+void run_team(int team, Fn&& fn) {
+#if defined(__SANITIZE_THREAD__)
+  // GCC's OpenMP runtime synchronises out of the sanitizer's sight: plain threads make the work checkable.
+  std::vector<std::thread> others;
+  for (int i = 1; i < team; ++i) others.emplace_back([&fn, i, team] { fn(i, team); });
+  fn(0, team);
+  for (std::thread& t : others) t.join();
+#else
+#pragma omp parallel num_threads(team)
+  fn(omp_get_thread_num(), omp_get_num_threads());
+#endif
+}
 
 // fn(begin, end, thread) over [0, count) in contiguous parts of at least `grain`; thread < threads. Runs
 // inline when one part is enough. fn must not throw.
@@ -26,12 +44,10 @@ void parallel_for(int threads, int64_t count, int64_t grain, Fn&& fn) {
     fn(int64_t{0}, count, 0);
     return;
   }
-#pragma omp parallel num_threads(team)
-  {
-    const int64_t size = omp_get_num_threads(), me = omp_get_thread_num();
+  run_team(team, [&](int64_t me, int64_t size) {
     const int64_t begin = count * me / size, end = count * (me + 1) / size;
     if (begin < end) fn(begin, end, static_cast<int>(me));
-  }
+  });
 }
 
 // fn(task, thread) for every task, handed out in order as threads become free: put the longest tasks first.
@@ -42,12 +58,10 @@ void parallel_tasks(int threads, int64_t count, Fn&& fn) {
     for (int64_t task = 0; task < count; ++task) fn(task, 0);
     return;
   }
-#pragma omp parallel num_threads(team)
-  {
-    const int me = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t task = 0; task < count; ++task) fn(task, me);
-  }
+  std::atomic<int64_t> next{0};
+  run_team(team, [&](int me, int) {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < count;) fn(task, me);
+  });
 }
 
 // While it lives, libraries on this thread that ask OpenMP for its default team get `threads`.
