@@ -184,7 +184,7 @@ ReferenceResult reference_attention(const Request& request) {
   ReferenceResult result;
   result.out.resize(static_cast<size_t>(rows * ev));
   result.lse.resize(static_cast<size_t>(rows));
-#pragma omp parallel if (rows * request.kv_len() > 4096)
+#pragma omp parallel if (rows * request.kv_len() * (request.q.size(3) + ev) > 2000000)
   {
     ReferenceRow row;
 #pragma omp for schedule(dynamic, 8)

@@ -97,11 +97,20 @@ std::shared_ptr<const Matmul> make_dnnl(const MatmulShape& s, const MatrixLayout
   }
 }
 
+// Waking a team costs more than a small product.
+int threads_for(const MatmulShape& s, int threads) {
+  constexpr double kFlopsPerThread = 5e5;
+  const double flops = 2.0 * static_cast<double>(s.batch) * static_cast<double>(s.heads) *
+                       static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  return flops < kFlopsPerThread * threads ? std::max(1, static_cast<int>(flops / kFlopsPerThread)) : threads;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Matmul>> Matmul::make(const MatmulShape& shape, const MatrixLayout& a,
                                                    const MatrixLayout& b, const MatrixLayout& c,
                                                    int threads) {
+  threads = threads_for(shape, threads);
   if (auto dnnl = make_dnnl(shape, a, b, c, threads)) return dnnl;
   return make_blocked_matmul(shape, a, b, c, threads);
 }
@@ -114,7 +123,7 @@ Result<std::shared_ptr<const OutputMatmul>> OutputMatmul::make(const MatmulShape
   made->a_ = a;
   made->b_ = b;
   made->dense_out_ = dense_out;
-  made->threads_ = threads;
+  made->threads_ = threads = threads_for(shape, threads);
   ATTNSCOPE_ASSIGN(made->dense_, Matmul::make(shape, a, b, MatrixLayout::of(dense_out), threads));
   made->any_ = make_blocked_matmul(shape, a, b, MatrixLayout::of(dense_out), threads);
   return made;
