@@ -193,9 +193,16 @@ struct MemberLoop {
 };
 
 Parse parse_args(const char*& p, const char* end, RawEvent& event) {
+  // Events of one kind have the same arguments in the same order: kinds by category, metadata by its name.
   const Token& cat = event.member(EventKey::kCat);
-  const size_t kind =
-      cat && cat.length > 2 ? (cat.length + static_cast<unsigned char>(cat.begin[2])) % RawEvent::kKinds : 0;
+  const Token& name = event.member(EventKey::kName);
+  size_t kind = 0;
+  if (cat) {
+    kind =
+        cat.length > 2 ? (cat.length + static_cast<unsigned char>(cat.begin[2])) % (RawEvent::kKinds / 2) : 0;
+  } else if (name) {
+    kind = RawEvent::kKinds / 2 + name.length % (RawEvent::kKinds / 2);
+  }
   using Loop = MemberLoop<kArgTable, std::decay_t<decltype(event.arg_gaps[kind])>>;
   Loop loop(p + 1, end, event.oddities, event.arg_gaps[kind]);
   Token ignored;

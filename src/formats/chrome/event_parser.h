@@ -29,8 +29,8 @@ struct RawEvent {
   bool inputs_together = true;
   uint16_t oddities = 0;
   // Not part of the event: what stood between members lately, for arguments by kind of event.
-  static constexpr size_t kKinds = 16;
-  GapMemory<decltype(kEventTable), 2> event_gaps{};
+  static constexpr size_t kKinds = 32;
+  GapMemory<decltype(kEventTable), 3> event_gaps{};
   std::array<GapMemory<decltype(kArgTable), 1>, kKinds> arg_gaps{};
 
   const Token& member(EventKey k) const { return members[static_cast<size_t>(k)]; }
