@@ -13,9 +13,16 @@ namespace attnscope::cuda {
 DeviceGuard::DeviceGuard(int device) noexcept {
   int current = 0;
   status_ = cudaGetDevice(&current);
-  if (status_ != cudaSuccess || current == device) return;
+  if (status_ != cudaSuccess) return;
+  // A thread that has not used its device yet has no current context, which calls of the driver's API need:
+  // cudaSetDevice binds it.
+  thread_local uint64_t bound = 0;
+  const uint64_t bit = uint64_t{1} << (device & 63);
+  if (current == device && (bound & bit) != 0) return;
   status_ = cudaSetDevice(device);
-  if (status_ == cudaSuccess) previous_ = current;
+  if (status_ != cudaSuccess) return;
+  bound |= bit;
+  if (current != device) previous_ = current;
 }
 
 DeviceGuard::~DeviceGuard() {
