@@ -8,7 +8,6 @@
 namespace attnscope::compare {
 namespace {
 
-constexpr double kFullCheckFlops = 5e9;  // about two seconds on two cores
 constexpr int64_t kLeastRows = 256;
 
 // Relative error of one rounding.
@@ -32,11 +31,12 @@ Tolerance tolerance_of(const Problem& p, double largest) {
 
 }  // namespace
 
-Oracle::Oracle(const Problem& problem, const Request& host_request, int threads) : problem_(problem) {
+Oracle::Oracle(const Problem& problem, const Request& host_request, int threads, double max_flops)
+    : problem_(problem) {
   total_ = problem.batch * problem.heads * problem.q_len;
   const double row_flops =
       2.0 * static_cast<double>(problem.kv_len) * static_cast<double>(problem.head_dim + problem.value_dim);
-  const auto affordable = static_cast<int64_t>(std::min(kFullCheckFlops / std::max(row_flops, 1.0), 1e15));
+  const auto affordable = static_cast<int64_t>(std::min(max_flops / std::max(row_flops, 1.0), 1e15));
   const int64_t count = std::min(total_, std::max(affordable, kLeastRows));
   rows_.resize(static_cast<size_t>(count));
   const Reference reference(host_request);

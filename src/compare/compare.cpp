@@ -303,7 +303,7 @@ Result<CompareResult> Comparison::run() {
     report(0.03, "computing the answer in float64");
     oracle_ = std::make_unique<Oracle>(request_.problem, host_.request, result.machine.usable_threads);
     report(0.12, "measuring this machine's peaks");
-    result.peaks = device_.measure_peaks(request_.problem.dtype);
+    if (request_.measure.peaks) result.peaks = device_.measure_peaks(request_.problem.dtype);
   }
   for (Contender& c : contenders_) {
     if (!c.result.ok()) continue;
@@ -357,6 +357,14 @@ std::vector<std::string> known_variants(DeviceType device) {
 }
 
 Status check(const BenchDevice& device, const CompareRequest& request) {
+  // First of all: sizes whose products would not fit 64 bits end here.
+  const double bytes = tensor_bytes(request.problem) * 1.25;  // the output twice: once more to poison it
+  const auto free = static_cast<double>(device.free_bytes());
+  if (bytes > 1e18 || (free > 0 && bytes > free))
+    return fail(
+        ErrorCode::kOutOfMemory,
+        fmt::format("the tensors alone need {}, {} is available", format_bytes(bytes), format_bytes(free)),
+        "use a smaller --shape");
   ATTNSCOPE_TRY(request_shape(request.problem));
   const std::vector<std::string> known = known_variants(device.device().type);
   const char* where = device.device().is_cpu() ? "the CPU" : "this GPU";
@@ -372,14 +380,6 @@ Status check(const BenchDevice& device, const CompareRequest& request) {
     ATTNSCOPE_TRY(check_name(request.guess.source.c_str(), name));
   if (!request.guess.fastest.empty())
     ATTNSCOPE_TRY(check_name(request.guess.source.c_str(), request.guess.fastest));
-  // The output twice: once more to poison it.
-  const double bytes = tensor_bytes(request.problem) * 1.25;
-  const auto free = static_cast<double>(device.free_bytes());
-  if (free > 0 && bytes > free)
-    return fail(
-        ErrorCode::kOutOfMemory,
-        fmt::format("the tensors alone need {}, {} is available", format_bytes(bytes), format_bytes(free)),
-        "use a smaller --shape");
   return {};
 }
 

@@ -23,6 +23,7 @@ struct MeasureOptions {
   int rounds = 0;           // timed calls per variant; 0 = as many as min_time_s gives, 5 to 300
   double min_time_s = 0.5;  // per variant
   bool cold = false;        // caches are flushed before each timed call
+  bool peaks = true;        // measure what the machine reaches; else that stays unknown
 };
 
 struct CompareRequest {

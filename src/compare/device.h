@@ -17,7 +17,7 @@ namespace attnscope::compare {
 // What the hardware was seen to reach with simple means: a large matrix product and a large copy.
 struct Peaks {
   double flops_per_s = 0;  // 0: not known
-  std::string flops_how;   // "oneDNN bf16 GEMM 1024³"
+  std::string flops_how;   // "oneDNN bf16 GEMM 1024 a side"
   double bytes_per_s = 0;
   std::string bytes_how;
 };

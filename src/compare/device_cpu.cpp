@@ -125,7 +125,7 @@ Peaks CpuDevice::measure_peaks(DType dtype) {
       stream.wait();
     });
     peaks.flops_per_s = 2.0 * kSize * kSize * kSize / (us * 1e-6);
-    peaks.flops_how = fmt::format("oneDNN {} matrix product {}³", label, kSize);
+    peaks.flops_how = fmt::format("oneDNN {} matrix product, {} a side", label, kSize);
   };
   try {
     if (dtype == DType::kBF16)

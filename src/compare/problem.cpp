@@ -63,6 +63,7 @@ Request options_of(const Problem& p) {
   r.wants.lse = p.train;
   r.wants.gradients = p.train;
   r.limits.threads = p.threads;
+  r.limits.memory_bytes = p.memory_limit;
   return r;
 }
 

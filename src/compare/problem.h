@@ -34,7 +34,8 @@ struct Problem {
   Layout layout = Layout::kBhsd;
   bool train = false;  // a backward pass will follow: gradients and the LSE are wanted
   uint64_t seed = 1;
-  int threads = 0;  // CPU; 0 = all the process may use
+  int threads = 0;           // CPU; 0 = all the process may use
+  int64_t memory_limit = 0;  // bytes of intermediates a variant may use; 0 = what is free
 };
 
 // The article's shape on a GPU, one that takes a few seconds on a CPU.
