@@ -57,9 +57,19 @@ struct DotStreamEngine {
   }
   static void accumulate(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end,
                          const float* alpha) {
-    if (rows > 2) return accumulate_of<4, 2>(f, b, row0, begin, end, alpha);
-    if (rows > 1) return accumulate_of<2, 4>(f, b, row0, begin, end, alpha);
-    accumulate_of<1, 4>(f, b, row0, begin, end, alpha);
+    // A few keys at a time for all pairs of rows: whole V rows are read in order, and again from L1.
+    constexpr int64_t kKeysAtOnce = 64;
+    const float one[kStreamRows] = {1.0f, 1.0f, 1.0f, 1.0f};
+    for (int64_t j = begin; j < end; j += kKeysAtOnce) {
+      const int64_t stop = min_of(end, j + kKeysAtOnce);
+      for (int r = 0; r < rows; r += 2) {
+        const float* factor = j == begin ? alpha + r : one;
+        if (rows - r > 1)
+          accumulate_of<2, 4>(f, b, row0, r, j, stop, factor);
+        else
+          accumulate_of<1, 4>(f, b, row0, r, j, stop, factor);
+      }
+    }
   }
   static float weight_at(const Frame& f, int r, int64_t j) { return DotEngine::weight_at(f, r, j); }
   static float value_at(const Frame& f, const Block& b, int64_t j, int64_t d) {
@@ -114,25 +124,27 @@ struct DotStreamEngine {
 
   // N groups of 32 columns at a time.
   template <int R, int N>
-  [[gnu::noinline]] static void accumulate_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
-                                              int64_t end, const float* alpha) {
+  [[gnu::noinline]] static void accumulate_of(const Frame& f, const Block& b, int64_t row0, int row,
+                                              int64_t begin, int64_t end, const float* alpha) {
     const int64_t dim = f.p.value_dim;
     int64_t d = 0;
     for (; d + 32 * N <= dim; d += 32 * N)
-      value_columns<R, N>(f, b, row0, begin, end, alpha, d, [](const char* at) { return load_bits(at); });
+      value_columns<R, N>(f, b, row0, row, begin, end, alpha, d,
+                          [](const char* at) { return load_bits(at); });
     for (; d < dim; d += 32) {
       const __mmask32 mask = dim - d >= 32 ? ~uint32_t{0} : (uint32_t{1} << (dim - d)) - 1;
-      value_columns<R, 1>(f, b, row0, begin, end, alpha, d,
+      value_columns<R, 1>(f, b, row0, row, begin, end, alpha, d,
                           [=](const char* at) { return _mm512_maskz_loadu_epi16(mask, at); });
     }
   }
   template <int R, int N, typename Load>
-  ATTNSCOPE_INLINE static void value_columns(const Frame& f, const Block& b, int64_t row0, int64_t begin,
-                                             int64_t end, const float* alpha, int64_t d, Load load_value) {
+  ATTNSCOPE_INLINE static void value_columns(const Frame& f, const Block& b, int64_t row0, int row,
+                                             int64_t begin, int64_t end, const float* alpha, int64_t d,
+                                             Load load_value) {
     const int64_t width = f.layout.value_width, value_bytes = 2 * f.p.value_dim;
     const int64_t last_key = f.t.key_end - 1, ahead = kAheadBytes / (value_bytes + 1) + 1;
-    float* o = f.s.values + row0 * width + d;
-    const uint16_t* w = f.s.weights;
+    float* o = f.s.values + (row0 + row) * width + d;
+    const uint16_t* w = f.s.weights + row * kScoreStride;
     ColumnPair acc[R][N];
     ATTNSCOPE_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -145,7 +157,7 @@ struct DotStreamEngine {
     for (int64_t j = begin; j < end; j += 2) {  // begin is even; the weight past an odd end is 0
       const char* line0 = b.v.row(b.key0 + j) + 2 * d;
       const char* line1 = j + 1 < end ? b.v.row(b.key0 + j + 1) + 2 * d : nullptr;
-      if (d == 0) {
+      if (d == 0 && row == 0) {
         prefetch_line(b.v.row(min_of(b.key0 + j + ahead, last_key)), value_bytes);
         prefetch_line(b.v.row(min_of(b.key0 + j + 1 + ahead, last_key)), value_bytes);
       }
