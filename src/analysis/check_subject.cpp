@@ -32,6 +32,17 @@ void add_name(Named& named, const std::string& name, EventIndex event) {
   named.events[row].push_back(event);
 }
 
+// "flash" of attnscope::flash above a piece of work of ours; empty when it is not ours.
+std::string own_variant(const RuleFacts& facts, EventIndex event) {
+  for (EventIndex op : facts.above(event).operators) {
+    const std::string_view name = facts.trace().name(op);
+    for (std::string_view variant : {"flash", "efficient", "cudnn"})
+      if (name.starts_with("attnscope::") && name.substr(11).starts_with(variant))
+        return std::string(variant);
+  }
+  return {};
+}
+
 bool multiplies(const KernelName& name) {
   if (name.kind == KernelKind::kGemm || name.kind == KernelKind::kConv) return !name.is_gemv;
   return name.kind == KernelKind::kAttention &&
@@ -173,6 +184,12 @@ Named backends_of(const RuleFacts& facts, const GuessedCalls& calls) {
       const int index = facts.attention_of(work.event);
       if (index < 0 || !seen.insert(index).second) continue;
       const AttentionCall& attention = facts.metrics().attention_calls[static_cast<size_t>(index)];
+      // Our own kernels: the variant's operator stands below attnscope::sdpa.
+      if (attention.implementation == AttentionImpl::kAttnscope)
+        if (const std::string variant = own_variant(facts, work.event); !variant.empty()) {
+          add_name(named, variant, attention.event);
+          continue;
+        }
       const bool unfused = attention.hand_written || attention.implementation == AttentionImpl::kNone;
       add_name(named, unfused ? "unfused" : std::string(implementation_name(attention.implementation)),
                attention.event);

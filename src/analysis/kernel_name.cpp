@@ -144,6 +144,17 @@ KernelName decode_kernel_name(std::string_view name) {
   KernelName out;
   out.demangled = demangle(name);
   const std::string_view text = out.demangled;
+  // Our own CUDA kernels: attnscope::cuda_unfused::softmax_registers<…>(…) is named like an operator too.
+  if (std::string_view head = text.substr(0, text.find('<')); has(head, "attnscope::")) {
+    constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+    if (const size_t unnamed = head.rfind(kAnonymous); unnamed != std::string_view::npos)
+      head.remove_prefix(unnamed + kAnonymous.size());
+    head = head.substr(0, head.find('('));
+    if (const size_t colon = head.rfind("::"); colon != std::string_view::npos) head.remove_prefix(colon + 2);
+    KernelName named = decode_operator_name("attnscope::" + std::string(head));
+    named.demangled = std::move(out.demangled);
+    return named;
+  }
   // The recognisers write into `out`, but never into `demangled`, which they read.
   const bool known = recognise_attention(text, out) || recognise_triton(text, out) ||
                      recognise_gemm(text, out) || recognise_aten(text, out);

@@ -115,6 +115,12 @@ constexpr std::array kMarks = {
 
 // Names that are attention only when they are the whole name: AOTriton's are that short.
 constexpr std::array kWhole = {
+    Mark{"flash_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
+    Mark{"flash_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
+    Mark{"efficient_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
+    Mark{"efficient_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
+    Mark{"decode_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
+    Mark{"decode_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
     Mark{"attn_fwd", AttentionImpl::kAotriton, kFwd, kMain, "AOTriton"},
     Mark{"bwd_preprocess", AttentionImpl::kAotriton, kBwd, kPrepare, "AOTriton"},
     Mark{"bwd_preprocess_varlen", AttentionImpl::kAotriton, kBwd, kPrepare, "AOTriton"},

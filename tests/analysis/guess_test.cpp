@@ -98,6 +98,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadGuess{"[a]\nmatch = \"glob\"\n", "match is \"glob\"", ""},
         BadGuess{"[\"a(\"]\nmatch = \"regex\"\n", "the pattern 'a(' cannot be read", "RE2"},
         BadGuess{"[aten::mm]\nkernels = 1\n", "g.toml:1:", "quotes"},
+        BadGuess{"a\xc7\x9d = 1\n", "beyond ASCII outside quotes", "in quotes"},  // a hole in toml++'s tables
+        BadGuess{"[a]\n\"\"\"x\n", "g.toml:2: a string of several lines", "one line"},
+        BadGuess{"[a]\fkernels = 1\n", "g.toml:1: a control character", ""},
+        BadGuess{"[:", "g.toml:1:", "quotes"},  // an assertion of toml++ 3.3 fails on it
         BadGuess{"[a.b]\nkernels = 1\n", "'b' is a table inside 'a'", "quote a name"},
         BadGuess{"[a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z.a.b.c.d.e.f.g.h]\n",
                  "nested more than 32", "quote"},

@@ -323,6 +323,20 @@ TEST(KernelName, OperatorsAreKernelsOnTheCpu) {
             AttentionImpl::kAtenMath);
 }
 
+TEST(KernelName, OurOwnKernelsAreKnown) {
+  EXPECT_EQ(decode_kernel_name("flash_forward").implementation, AttentionImpl::kAttnscope);
+  EXPECT_EQ(
+      decode_kernel_name("void attnscope::cuda_unfused::softmax_registers<__half, 32>(__half const*, int)")
+          .kind,
+      KernelKind::kSoftmax);
+  EXPECT_EQ(decode_kernel_name(
+                "void attnscope::cuda_unfused::(anonymous namespace)::band_kernel(unsigned char*, long)")
+                .kind,
+            KernelKind::kMask);
+  EXPECT_EQ(decode_kernel_name("attnscope::naive").implementation, AttentionImpl::kNone);
+  EXPECT_EQ(decode_kernel_name("attnscope::math").implementation, AttentionImpl::kAtenMath);
+}
+
 TEST(KernelName, HostileNamesAreHarmless) {
   EXPECT_EQ(decode_kernel_name("").kind, KernelKind::kUnknown);
   EXPECT_EQ(decode_kernel_name(std::string(1 << 20, '<')).kind, KernelKind::kUnknown);
