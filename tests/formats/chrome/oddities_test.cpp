@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 namespace attnscope::formats::chrome {
@@ -286,6 +287,28 @@ TEST(Oddities, TheFirstGenerationsCategoriesAndRows) {
   EXPECT_EQ(t.operator_args(0).input_dims, "[[2, 3]]");
   EXPECT_EQ(t.kernel(2).queue, (trace::Queue{0, 1, 7}));
   EXPECT_EQ(l.device_link(2).confidence, trace::Confidence::kHigh);
+}
+
+TEST(Oddities, OtherVendorsRowsAreKnownAndLinked) {
+  const Trace t = read(document(
+      R"({"ph": "X", "cat": "xpu_runtime", "name": "urEnqueueKernelLaunch", "pid": 9, "tid": 9, "ts": 1, "dur": 2,
+      "args": {"correlation": 5}},
+    {"ph": "X", "cat": "kernel", "name": "gemm_kernel", "pid": 0, "tid": 3, "ts": 4, "dur": 6,
+      "args": {"device": 0, "sycl queue": 3, "kernel_id": 17, "correlation": 5, "memory opration id": 2}},
+    {"ph": "X", "cat": "mtia_runtime", "name": "runFunction", "pid": 9, "tid": 9, "ts": 10, "dur": 2, "args": {"correlation": 18}},
+    {"ph": "X", "cat": "mtia_ccp_events", "name": "permute", "pid": 9, "tid": 408, "ts": 14, "dur": 6,
+      "args": {"correlation": 18, "stream": 102, "column": "0"}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "pid": 9, "tid": 9, "ts": 20, "dur": 2, "args": {"correlation": 19, "cid": 4}},
+    {"ph": "X", "cat": "kernel", "name": "attn_fwd.kd", "pid": 2, "tid": 0, "ts": 24, "dur": 6,
+      "args": {"device": 2, "stream": 0, "correlation": 19, "kind": "Dispatch Kernel", "grid": [0, 0, 0], "block": [256, 1, 1]}})"));
+  ASSERT_EQ(t.size(), 6u);
+  const trace::Links l = trace::Links::build(t);
+  EXPECT_EQ(t.cls(3), EventClass::kDeviceOther);
+  EXPECT_EQ(l.launch(1), 0u);
+  EXPECT_EQ(l.launch(3), 2u);
+  EXPECT_EQ(l.launch(5), 4u);
+  EXPECT_EQ(t.kernel_config(5).grid, (std::array<int32_t, 3>{0, 0, 0}));
+  EXPECT_EQ(t.kernel_config(1).registers, -1) << "not recorded is never 0";
 }
 
 TEST(Oddities, InputsScatteredAmongOtherArgumentsAreKept) {

@@ -196,6 +196,17 @@ TEST(Reader, EveryWindowBoundaryIsCrossed) {
   EXPECT_EQ(t->diagnostics(), trace::Diagnostics{});
 }
 
+// The budget is a fifth of the plain JSON for everything; the trace itself must leave room for the rest.
+TEST(Reader, ATraceStaysWellBelowAFifthOfItsJson) {
+  for (const char* file : {"programs/llama_decode_sdpa.json.gz", "programs/launch_bound.json.gz",
+                           "programs/llama_prefill_eager.json.gz"}) {
+    ReadStats stats;
+    const auto t = read_file(support::trace_path(file), {}, &stats);
+    ASSERT_TRUE(t);
+    EXPECT_LT(static_cast<double>(t->memory_bytes()), 0.15 * static_cast<double>(stats.plain_bytes)) << file;
+  }
+}
+
 struct Refusal {
   std::string content;
   const char* says;
