@@ -24,7 +24,8 @@ double kept_scores(const Request& r) {
     per_head = 0;
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t diagonal = i + shift;
-      const int64_t begin = r.window.left >= 0 ? std::max<int64_t>(diagonal - r.window.left, 0) : 0;
+      // A window side may be as large as int64 allows: never add it to the diagonal.
+      const int64_t begin = r.window.left >= 0 && diagonal > r.window.left ? diagonal - r.window.left : 0;
       int64_t end = keys;
       if (r.window.right >= 0 && r.window.right < keys - 1 - diagonal) end = diagonal + r.window.right + 1;
       if (r.causal != CausalMode::kNone) end = std::min(end, diagonal + 1);

@@ -56,7 +56,7 @@ void Reference::widen(const TensorView& cache, const TensorView& appended, std::
     const int64_t total = appended.data != nullptr && paging.active() ? stored + appended.size(2) : stored;
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t j = 0; j < std::min(total, kv_len_); ++j) {
-        double* row = &into[static_cast<size_t>(((b * heads + h) * kv_len_ + j) * width)];
+        double* row = into.data() + ((b * heads + h) * kv_len_ + j) * width;
         for (int64_t e = 0; e < width; ++e) {
           if (j >= stored) {
             row[e] = read_element(appended, b, h, j - stored, e);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kLargeElements = 4e7;
-constexpr double kLargeFlops = 3e10;
+constexpr double kLargeFlops = 1e10;
 
 bool stores_scores(std::string_view backend) {
   return backend == "naive" || backend == "inplace";
@@ -319,8 +319,8 @@ CaseResult run_case(const Case& c, const Options& options) {
   }
   const double elements = touched_elements(c), flops = case_flops(c);
   if (!options.large && (elements > kLargeElements || flops > kLargeFlops)) {
-    result.skipped = fmt::format("large ({} elements, {:.0f} GFLOP): ask with --large",
-                                 group_digits(static_cast<int64_t>(elements)), flops / 1e9);
+    const std::string work = flops >= 1e9 ? fmt::format(", {:.0f} GFLOP", flops / 1e9) : "";
+    result.skipped = fmt::format("large ({:.0f} million elements{}): ask with --large", elements / 1e6, work);
     return result;
   }
   const bool strided =

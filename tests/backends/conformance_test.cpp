@@ -57,7 +57,8 @@ void check_case(const CaseSpec& spec, Tally& tally) {
               "")
         << name << " out: " << spec.name();
     if (test.spec().lse) {
-      EXPECT_EQ(compare(test.lse().view(), expected.lse, tolerance.lse), "") << name << " lse: " << spec.name();
+      EXPECT_EQ(compare(test.lse().view(), expected.lse, tolerance.lse), "")
+          << name << " lse: " << spec.name();
     }
     EXPECT_EQ(test.out().damage(), "") << name << ": " << spec.name();
     EXPECT_EQ(test.lse().damage(), "") << name << ": " << spec.name();
@@ -157,7 +158,7 @@ TEST_P(ConformanceGrid, Windows) {
         CaseSpec spec = spec_of(shape, GetParam());
         spec.window = window;
         spec.causal = causal;
-        spec.seed = static_cast<uint64_t>(window.left + 3);
+        spec.seed = static_cast<uint64_t>(window.left) + 3;
         check_case(spec, tally);
         if (HasFatalFailure()) return;
       }
