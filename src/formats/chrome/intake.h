@@ -1,6 +1,7 @@
 #pragma once
 // What an event means: its class by phase and category, its times and ids, into the builder.
 
+#include "formats/chrome/era.h"
 #include "formats/chrome/event_parser.h"
 #include "formats/chrome/flow_pairs.h"
 #include "trace/builder.h"
@@ -11,19 +12,6 @@
 #include <vector>
 
 namespace attnscope::formats::chrome {
-
-// Marks of the producer's version, gathered while reading; see find_era.
-struct EraMarks {
-  bool top_level_array = false, base_before_events = false, base_after_events = false;
-  bool attnscope = false, has_devices = false;
-  bool capital_categories = false, kineto_categories = false, fractional_times = false;
-  bool old_flows = false;  // async_cpu_to_gpu
-  bool concrete_inputs = false, sync_or_driver = false, occupancy = false, memory_events = false;
-  bool graph_ids = false;
-  bool legacy_autograd = false, viztracer = false;
-  uint64_t external_is_correlation = 0, external_differs = 0;  // device events
-};
-trace::Era find_era(const EraMarks& marks);
 
 class Intake {
  public:
