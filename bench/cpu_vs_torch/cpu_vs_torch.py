@@ -81,7 +81,7 @@ def measure(theirs, ours, budget_s):
     for _ in range(2):
         theirs(), ours()
     torch_s, ours_s, ratios, spent = [], [], [], 0.0
-    while len(ratios) < 5 or (spent < budget_s and len(ratios) < 400):
+    while len(ratios) < 3 or (spent < budget_s and len(ratios) < 400):
         a, b = timed(theirs), timed(ours)
         c, d = timed(ours), timed(theirs)
         torch_s += [a, d]
@@ -98,6 +98,19 @@ def measure(theirs, ours, budget_s):
         "ratio_quartiles": [quartiles[0], quartiles[2]],
         "rounds": len(ratios),
     }
+
+
+def save(path, run):
+    """Adds the run to the file, in place of an earlier one of the same machine, threads, backend and ISA."""
+    document = {"schema": "attnscope.bench.cpu_vs_torch/1", "runs": []}
+    if os.path.exists(path):
+        with open(path) as file:
+            document = json.load(file)
+    identity = ("processor", "threads", "backend", "isa")
+    document["runs"] = [r for r in document["runs"] if any(r[key] != run[key] for key in identity)] + [run]
+    with open(path, "w") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
 
 
 def processor():
@@ -160,13 +173,10 @@ def main():
               f"{row['ratio']:5.2f}x [{low:.2f}, {high:.2f}]", flush=True)
 
     if args.json:
-        machine = {"processor": processor(), "threads": args.threads, "torch": torch.__version__,
-                   "torch_capability": torch.backends.cpu.get_cpu_capability(), "backend": args.backend,
-                   "isa": os.environ.get("ATTNSCOPE_ISA", "best")}
-        document = {"schema": "attnscope.bench.cpu_vs_torch/1", "machine": machine, "results": results}
-        with open(args.json, "w") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+        run = {"processor": processor(), "threads": args.threads, "backend": args.backend,
+               "isa": os.environ.get("ATTNSCOPE_ISA", "best"), "torch": torch.__version__,
+               "torch_capability": torch.backends.cpu.get_cpu_capability(), "results": results}
+        save(args.json, run)
 
 
 if __name__ == "__main__":

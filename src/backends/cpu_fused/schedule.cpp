@@ -10,6 +10,7 @@
 namespace attnscope::cpu_fused {
 namespace {
 
+constexpr double kFlopsPerThread = 1e6;  // some ten microseconds: less is not worth waking a thread for
 constexpr int64_t kMinKeysPerSplit = 512;
 constexpr int64_t kMaxStreamRows = 8;  // beyond, the panels pay for themselves
 constexpr int64_t kMaxSplits = 256;
@@ -120,6 +121,9 @@ bool should_stream(const Request& r, Style style) {
 
 Tiling choose_tiling(const Request& r, Style style, int row_tile, int packed_bytes, int threads) {
   Tiling t;
+  const double flops = 2.0 * static_cast<double>(r.q.size(0) * r.heads() * r.q_len()) *
+                       static_cast<double>(r.kv_len()) * static_cast<double>(r.head_dim() + r.value_dim());
+  threads = static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(threads)));
   t.threads = threads;
   t.row_tile = row_tile;
   const int64_t group = head_group(r), width = r.head_dim() + r.value_dim();
