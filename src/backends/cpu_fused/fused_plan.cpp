@@ -88,7 +88,6 @@ Problem make_problem(const Request& r, const Outputs& outputs, const Tiling& til
     p.block_table = strided(r.paging.block_table, true);
     p.page_size = r.paging.page_size;
   }
-  p.element = element_of(r.q.dtype);
   p.heads = r.heads();
   p.q_len = r.q_len();
   p.head_dim = r.head_dim();
