@@ -66,6 +66,8 @@ TEST(ArticleFindings, MathIsTakenApart) {
       says(findings, "safe-softmax-cost", "4 kernels, 663 µs per call beside 279 µs of softmax (25 %"));
   EXPECT_TRUE(says(findings, "backend-fallback", "3 calls ran the math path, forced"));
   EXPECT_EQ(findings.count("unfused-attention"), 0u);
+  EXPECT_EQ(findings.count("fp32-on-cuda-cores"), 1u)
+      << "the product of before the window is nobody's choice";
 }
 
 TEST(ArticleFindings, FlashIsLowByDesign) {

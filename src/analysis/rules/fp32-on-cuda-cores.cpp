@@ -33,6 +33,8 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
     if (name.kind != KernelKind::kGemm || name.tensor_cores != Tristate::kNo || name.is_gemv ||
         name.input != NumericType::kF32)
       continue;
+    // Who asked for work of before the window is not in the file, nor what it was given.
+    if (facts.links().unlinked(work.event) != trace::Unlinked::kLinked) continue;
     const Above above = facts.above(work.event);
     const bool was_16_bit = inputs_were_16_bit(facts, work, above);
     // An f32 model before Ampere has no tensor cores to go to.
@@ -66,12 +68,11 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
     findings.push_back(std::move(finding));
   }
   if (!by_choice.events.empty() && facts.share(by_choice.ns) >= limits["min_share"]) {
-    Finding finding = make_finding(
-        fp32_on_cuda_cores_rule,
-        fmt::format(
-            "{} matrix products of f32 data ran on the FMA units: {} in the trace ({} of device time)",
-            group_digits(static_cast<int64_t>(by_choice.events.size())), format_time_us(us(by_choice.ns)),
-            percent_text(facts.share(by_choice.ns))));
+    Finding finding =
+        make_finding(fp32_on_cuda_cores_rule,
+                     fmt::format("{} of f32 data ran on the FMA units: {} in the trace ({} of device time)",
+                                 counted(by_choice.events.size(), "matrix product"),
+                                 format_time_us(us(by_choice.ns)), percent_text(facts.share(by_choice.ns))));
     finding.severity = Severity::kNote;
     finding.remedy =
         "If about three decimal digits in the products are enough, allow TF32 "
