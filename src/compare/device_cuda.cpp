@@ -4,9 +4,10 @@
 #include "cuda/cublaslt.h"
 #include "cuda/device.h"
 #include "cuda/device_tensor.h"
+#include "cuda/library.h"
 #include "cuda/status.h"
 #include "cuda/stream.h"
-#include "profiler/cupti_api.h"
+#include "profiler/cupti_collector.h"
 #include "profiler/cupti_source.h"
 #include "tensor/fill.h"
 #include "tensor/tensor.h"
@@ -207,6 +208,34 @@ Result<std::unique_ptr<BenchDevice>> open_cuda_device(int index) {
   return CudaDevice::open(index);
 }
 
+namespace {
+
+// "9.19.0", read from the library itself: this build may have no backend for it.
+std::string cudnn_state() {
+  static constexpr const char* kNames[] = {"libcudnn.so.9"};
+  const auto library = cuda::DynamicLibrary::open(kNames, "ATTNSCOPE_CUDNN");
+  if (!library) return "missing: " + library.error().message + "; " + library.error().remedy;
+  const auto version = reinterpret_cast<size_t (*)()>(library->find("cudnnGetVersion"));
+  if (!version) return library->path() + " has no version";
+  const size_t v = version();
+  return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
+}
+
+// Starts and ends a recording: a missing permission shows only then.
+std::string cupti_state() {
+  const auto api = profiler::load_cupti();
+  if (!api) return "missing: " + api.error().message + "; " + api.error().remedy;
+  uint32_t version = 0;
+  (void)(*api)->get_version(&version);
+  profiler::CuptiCollector collector(**api, {});
+  if (const Status started = collector.start(); !started)
+    return fmt::format("{} cannot record: {}; {}", version, started.error().message, started.error().remedy);
+  (void)collector.stop();
+  return fmt::format("{}, records GPU activity", version);
+}
+
+}  // namespace
+
 int cuda_device_count() {
   int usable = 0;
   for (int index = 0; index < cuda::device_count(); ++index)
@@ -229,11 +258,7 @@ std::string cuda_state() {
   text += fmt::format(" · driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10);
   const auto blas = cuda::cublaslt_version();
   text += " · cuBLASLt " + (blas ? *blas : "missing: " + blas.error().message);
-  const auto cupti = profiler::load_cupti();
-  if (!cupti) return text + " · CUPTI missing: " + cupti.error().message + "; " + cupti.error().remedy;
-  uint32_t version = 0;
-  (void)(*cupti)->get_version(&version);
-  return text + fmt::format(" · CUPTI {}", version);
+  return text + " · cuDNN " + cudnn_state() + " · CUPTI " + cupti_state();
 }
 
 }  // namespace attnscope::compare
