@@ -89,6 +89,12 @@ class AttentionWalk {
           // The innermost operator that names an implementation is the one that ran.
           if (name.kind == KernelKind::kAttention && name.implementation != AttentionImpl::kNone)
             open.implementation = name.implementation;
+          // Our own unfused variants name themselves.
+          if (const std::string_view own = trace_.name(event);
+              own == "attnscope::naive" || own == "attnscope::inplace") {
+            open.implementation = AttentionImpl::kAtenMath;
+            open.hand_written = true;
+          }
         } else if (name.kind == KernelKind::kAttention && !is_autograd_wrapper(trace_.name(event))) {
           call = begin_call(event, name);
         } else {
@@ -207,6 +213,15 @@ class AttentionWalk {
     if (call.implementation == AttentionImpl::kNone && call.bare_kernel)
       call.implementation = AttentionImpl::kOther;
     estimate_attention_work(call);
+    if (!call.flops) recorded_flops(call);
+  }
+
+  // A producer that says what its kernels computed (ours) is believed where the inputs do not tell.
+  void recorded_flops(AttentionCall& call) const {
+    double flops = 0;
+    for (EventIndex work : call.work)
+      flops += static_cast<double>(std::max<int64_t>(0, trace_.work(work).flops));
+    if (flops > 0) call.flops = flops;
   }
 
   void add_cpu_leaves(AttentionCall& call) {

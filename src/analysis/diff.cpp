@@ -282,7 +282,7 @@ void judge(DiffRow& row, const DiffOptions& options) {
       freedom = variance * variance /
                 (va * va / static_cast<double>(row.a.samples - 1) +
                  vb * vb / static_cast<double>(row.b.samples - 1));
-    const double reach = t_quantile(freedom) * std::sqrt(variance);
+    const double reach = std::min(t_quantile(freedom) * std::sqrt(variance), 20.0);  // finite, however noisy
     row.low = row.ratio * std::exp(-reach);
     row.high = row.ratio * std::exp(reach);
   }

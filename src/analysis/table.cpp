@@ -124,6 +124,7 @@ class TableBuilder {
   // Device work belongs to the innermost operator around its launch; a range alone gets none.
   void attach_device_work() {
     for (const EventIndex work : links_.device_work()) {
+      if (runs_on_host(work)) continue;  // our CPU recordings: a row of the host already
       EventIndex up = links_.launched_by(work);
       while (up != kNoEvent && trace_.cls(up) != EventClass::kOperator) up = links_.parent(up);
       if (up == kNoEvent) continue;
@@ -230,8 +231,12 @@ class TableBuilder {
 
   void finish() {
     for (const TableRow& row : table_.rows) table_.has_device_time |= row.self_device_ns > 0;
-    for (const trace::Thread& thread : trace_.threads())
-      if (trace_.text(thread.process_labels).starts_with("XPU")) table_.device_word = "XPU";
+    for (EventIndex event = 0; event < trace_.size(); ++event) {
+      if (trace_.cls(event) != EventClass::kRuntime) continue;
+      if (trace_.category(event).starts_with("xpu")) table_.device_word = "XPU";
+      if (trace_.category(event).starts_with("mtia")) table_.device_word = "MTIA";
+      break;
+    }
     const auto figure = [&](const TableRow& row) -> double {
       const double calls = static_cast<double>(std::max<int64_t>(1, row.calls));
       switch (options_.sort) {

@@ -133,10 +133,11 @@ OtherWork other_work(const Trace& trace) {
 
 Verdict make_verdict(const ExplainModel& model) {
   const Metrics& metrics = *model.metrics;
-  if (metrics.cpu_only) {
+  if (ran_on_host(metrics)) {
     const double attention = share_percent(metrics, time_by_kind(metrics).attention_ns);
-    std::string text = fmt::format("Everything ran on the CPU: {} operators that compute, {} in all",
-                                   group_digits(static_cast<int64_t>(metrics.cpu_leaves.size())),
+    std::string text = fmt::format("Everything ran on the CPU: {} {}, {} in all",
+                                   group_digits(static_cast<int64_t>(metrics.total.kernels)),
+                                   metrics.cpu_only ? "operators that compute" : "kernels",
                                    format_time_us(static_cast<double>(metrics.total.device_ns) / 1e3));
     if (attention >= 1) text += fmt::format("; attention is {:.0f} %", attention);
     return {"cpu", text + "."};
@@ -255,7 +256,7 @@ void summarise_attention(ExplainModel& model) {
         break;
       }
     if (peaks) line.device_peaks = std::string(peaks->name);
-    line.host_time = metrics.cpu_only;
+    line.host_time = ran_on_host(metrics);
     line.roofline = roofline(call.flops, call.bytes, line.median_us, call.dtype, peaks);
     model.attention.push_back(std::move(line));
   }
@@ -274,6 +275,13 @@ void gather_diagnostics(ExplainModel& model) {
 }
 
 }  // namespace
+
+bool ran_on_host(const Metrics& metrics) {
+  if (metrics.cpu_only) return true;
+  return !metrics.kernels.empty() &&
+         std::all_of(metrics.kernels.begin(), metrics.kernels.end(),
+                     [](const KernelGroup& g) { return g.basis == trace::LinkBasis::kCpu; });
+}
 
 double share_percent(const Metrics& metrics, int64_t ns) {
   return metrics.total.device_ns > 0

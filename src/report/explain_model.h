@@ -65,6 +65,9 @@ ExplainModel make_explain_model(std::string source, const Metrics& metrics, Rule
 // Python lines that record what `missing` names, for the error and help texts.
 std::vector<std::string> recording_recipe();
 
+// The work ran on the host: a CPU-only trace, or our own recording of a CPU backend.
+bool ran_on_host(const Metrics& metrics);
+
 // Time of one kernel group as a share of all device work, in percent.
 double share_percent(const Metrics& metrics, int64_t ns);
 

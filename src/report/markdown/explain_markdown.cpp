@@ -70,7 +70,7 @@ std::string attention_part(const ExplainModel& model, size_t top) {
 std::string kernels_part(const ExplainModel& model, size_t top) {
   if (model.metrics->kernels.empty()) return "";
   std::string out =
-      fmt::format("## Where the {} goes\n\n", model.metrics->cpu_only ? "time" : "device time") +
+      fmt::format("## Where the {} goes\n\n", ran_on_host(*model.metrics) ? "time" : "device time") +
       table_head({"calls", "total", "share", "asked for by", "what ran"}, {true, true, true, false, false});
   for (size_t i = 0; i < std::min(model.metrics->kernels.size(), top); ++i) {
     const KernelGroup& group = model.metrics->kernels[i];

@@ -20,6 +20,7 @@ std::string percent_change(double ratio) {
 std::string interval(const DiffRow& row) {
   if (row.ratio == 0) return "";
   if (!row.low) return "one sample: no interval";
+  if (*row.high > 100 * *row.low) return "too noisy";
   return fmt::format("{:.3f} to {:.3f}", *row.low, *row.high);
 }
 

@@ -34,7 +34,7 @@ std::string headline(const ExplainModel& model) {
   text += model.trace->era() == trace::Era::kNotKineto ? terminal_safe(model.trace->metadata().producer, 40)
                                                        : std::string(trace::era_text(model.trace->era()));
   if (!model.device.empty()) text += ", " + terminal_safe(model.device, 60);
-  if (metrics.cpu_only) text += ", CPU only";
+  if (ran_on_host(metrics)) text += ", CPU only";
   if (model.trace->metadata().rank) text += fmt::format(", rank {}", *model.trace->metadata().rank);
   if (metrics.step_source != StepSource::kWholeTrace)
     text += ", " + count(metrics.steps.size(), "step", "steps");
@@ -42,7 +42,7 @@ std::string headline(const ExplainModel& model) {
   if (model.trace->truncated()) text += ", cut short";
   if (metrics.steps.empty() || model.step_host_ns <= 0) return text;
   const std::string_view what = metrics.step_source == StepSource::kWholeTrace ? "in all" : "step";
-  if (metrics.cpu_only || metrics.total == trace::WorkSum{})
+  if (ran_on_host(metrics) || metrics.total == trace::WorkSum{})
     return text + fmt::format(" · {} {}", what, time_ns(model.step_host_ns));
   return text + fmt::format(" · {} {} device, {} host", what, time_ns(model.step_device_ns),
                             time_ns(model.step_host_ns));
@@ -324,10 +324,11 @@ std::string explain_text(const ExplainModel& model, const TextOptions& options) 
   out += findings_section(model, options);
   std::string middle = attention_section(model, options) + idle_section(model, options);
   if (!model.metrics->kernels.empty())
-    middle += fmt::format("Where the {} goes, {} in all\n", model.metrics->cpu_only ? "time" : "device time",
-                          time_ns(model.metrics->total.device_ns)) +
-              kernel_table(model, model.metrics->kernels, model.metrics->total.device_ns, options.top,
-                           options.width);
+    middle +=
+        fmt::format("Where the {} goes, {} in all\n", ran_on_host(*model.metrics) ? "time" : "device time",
+                    time_ns(model.metrics->total.device_ns)) +
+        kernel_table(model, model.metrics->kernels, model.metrics->total.device_ns, options.top,
+                     options.width);
   if (!middle.empty()) out += "\n" + middle;
   const std::string missing = not_seen_section(model, options) + diagnostics_section(model, options);
   if (!missing.empty()) out += "\n" + missing;
