@@ -36,7 +36,6 @@ struct Problem {
   Strided mask;         // broadcast to [B, Hq, L, S] by zero strides; data null = none
   Strided block_table;  // i32 [B, max_pages] in stride[0], stride[1]; data null = not paged
   Element mask_element;
-  int64_t storage_bytes;                      // of an element of q, k, v and out
   int64_t heads, q_len, head_dim, value_dim;  // of the views, for dropout rows
   int64_t group;                              // query heads that share one K head and one V head
   int64_t k_ratio, v_ratio;                   // Hq/Hk, Hq/Hv
