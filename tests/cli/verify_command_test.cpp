@@ -16,12 +16,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Run {
+struct Finished {
   int code;
   std::string out, err;
 };
 
-Run verify(std::vector<std::string> arguments) {
+Finished verify(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "verify");
   std::ostringstream out, err;
   Context context{out, err, Terminal{}};
@@ -36,14 +36,14 @@ std::string temporary(const char* name, const std::string& text) {
 }
 
 TEST(VerifyCommand, ACaseOfTheBuiltInSet) {
-  const Run run = verify({"--case", "A02", "--backends", "math,flash"});
+  const Finished run = verify({"--case", "A02", "--backends", "math,flash"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("Right: 1 cases ran, none failed."));
   EXPECT_THAT(run.out, HasSubstr("flash"));
 }
 
 TEST(VerifyCommand, JsonFitsItsSchema) {
-  const Run run = verify({"--case", "M01", "--case", "X02", "--case", "S11", "--json", "-"});
+  const Finished run = verify({"--case", "M01", "--case", "X02", "--case", "S11", "--json", "-"});
   ASSERT_EQ(run.code, 0) << run.err;
   const auto value = nlohmann::json::parse(run.out);
   std::ifstream in(std::string(ATTNSCOPE_SOURCE_DIR) + "/docs/schemas/verify.schema.json");
@@ -59,7 +59,7 @@ TEST(VerifyCommand, AWrongResultIsExitCodeOne) {
       "wrong.jsonl",
       R"({"id":"W","dtype":"f32","sizes":{"B":1,"H":1,"L":1,"S":2,"E":1},"q":{"constant":0},"k":{"constant":0},"v":{"values":[1,3]},"expect":{"out":[5]}})"
       "\n");
-  const Run run = verify({file});
+  const Finished run = verify({file});
   EXPECT_EQ(run.code, 1);
   EXPECT_THAT(run.out, HasSubstr("WRONG: 1 of 1 cases failed."));
   EXPECT_THAT(run.out, HasSubstr("out[0,0,0,0] is 2, expected 5"));
@@ -69,7 +69,7 @@ TEST(VerifyCommand, BadInputHasItsExitCodes) {
   EXPECT_EQ(verify({"--backends", "flahs"}).code, 2);
   EXPECT_EQ(verify({"--case", "nothing"}).code, 2);
   EXPECT_EQ(verify({"/nowhere/cases.jsonl"}).code, 3);
-  const Run broken = verify({temporary("broken.jsonl", "{\"id\":\n")});
+  const Finished broken = verify({temporary("broken.jsonl", "{\"id\":\n")});
   EXPECT_EQ(broken.code, 3);
   EXPECT_THAT(broken.err, HasSubstr("line 1"));
 }
