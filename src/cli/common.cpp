@@ -50,6 +50,16 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kAsciiFo
     {"░", "."},  {"≈", "~"},  {"±", "+-"}, {"│", "|"},   {"─", "-"},  {"’", "'"}, {"√", "sqrt "},
 }};
 
+// CLI11's text with the program's name in the usage line, and the command's example at the end.
+std::string help_text(const CLI::App& app, std::string text) {
+  const std::string usage = "Usage: " + app.get_name();
+  if (const size_t at = text.find(usage); at != std::string::npos)
+    text.replace(at, usage.size(), "Usage: attnscope " + app.get_name());
+  for (const Command* command : commands())
+    if (app.get_name() == command->name) text += std::string("\nExample: ") + command->example + "\n";
+  return text;
+}
+
 }  // namespace
 
 Terminal detect_terminal() {
@@ -80,10 +90,10 @@ std::optional<int> parse(Context& context, CLI::App& app, const Arguments& argum
     app.parse(std::move(reversed));
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    print_text(context, app.help());
+    print_text(context, help_text(app, app.help()));
     return 0;
   } catch (const CLI::CallForAllHelp&) {
-    print_text(context, app.help("", CLI::AppFormatMode::All));
+    print_text(context, help_text(app, app.help("", CLI::AppFormatMode::All)));
     return 0;
   } catch (const CLI::ParseError& error) {
     return print_error(context, Error{ErrorCode::kInvalidArgument, error.what(),

@@ -23,7 +23,7 @@ Terminal detect_terminal();
 int print_error(Context& context, const Error& error);
 
 // Parses; when there is nothing left to do (help was asked for, or the usage was wrong) the exit code.
-// `example` is printed at the end of the help.
+// The help ends with the command's example.
 std::optional<int> parse(Context& context, CLI::App& app, const Arguments& arguments);
 
 // Prints a text report: its characters replaced when the terminal is not UTF-8.

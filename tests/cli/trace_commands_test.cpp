@@ -1,4 +1,5 @@
 // explain, table and diff as a person runs them: texts, exit codes, files, and JSON that fits docs/schemas.
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
 #include "support/json_schema.h"
@@ -61,9 +62,10 @@ TEST_F(TraceCommands, ExplainSaysTheVerdictFirstAndTheNextStepLast) {
   EXPECT_NE(o.out.find("Attention  3 forward: written out by hand"), std::string::npos) << o.out;
   EXPECT_NE(o.out.rfind("--finding 1"), std::string::npos);
   std::istringstream lines(o.out);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("attnscope explain") == std::string::npos)
-      EXPECT_LE(line.size(), 130u) << line;  // bytes: 100 columns
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("attnscope explain") != std::string::npos) continue;
+    EXPECT_LE(display_width(line), 100u) << line;
+  }
 }
 
 TEST_F(TraceCommands, ExplainOneFindingOneRange) {

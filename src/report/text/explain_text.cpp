@@ -19,6 +19,7 @@ std::string time_ns(int64_t ns) {
 }
 
 std::string file_name(std::string_view path) {
+  if (path == "-") return "stdin";
   const size_t slash = path.rfind('/');
   return terminal_safe(slash == std::string_view::npos ? path : path.substr(slash + 1), 60);
 }
@@ -332,7 +333,8 @@ std::string explain_text(const ExplainModel& model, const TextOptions& options) 
   if (!middle.empty()) out += "\n" + middle;
   const std::string missing = not_seen_section(model, options) + diagnostics_section(model, options);
   if (!missing.empty()) out += "\n" + missing;
-  const std::string file = model.source.size() <= 60 ? terminal_safe(model.source) : "TRACE";
+  const std::string file =
+      model.source.size() <= 60 && model.source != "-" ? terminal_safe(model.source) : "TRACE";
   if (!model.rules.findings.empty())
     out += fmt::format(
         "\nWhy, evidence, remedy: attnscope explain {} --finding 1     all rules: attnscope rules\n", file);
