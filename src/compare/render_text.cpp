@@ -9,6 +9,8 @@
 namespace attnscope::compare {
 namespace {
 
+constexpr double kRestless = 1.5;  // p90 ÷ p10 from which a time is no longer one figure
+
 class Paint {
  public:
   explicit Paint(bool on) : on_(on) {}
@@ -205,7 +207,13 @@ std::string notes_text(const CompareResult& r, const TextStyle& style, const Pai
           wrap(fmt::format("{}: calls differed in their kernels; the counts are the first call's.", v.name),
                0, 2, style.width);
   }
-  (void)paint;
+  const VariantResult* best = r.fastest();
+  if (best && best->device_us.p90 > kRestless * best->device_us.p10)
+    text += paint.yellow(
+        wrap(fmt::format("Times of {} spread over {:.1f} ×: the machine is busy or its clocks move. "
+                         "Repeat when it is quiet, or with --min-time 5.",
+                         best->name, best->device_us.p90 / best->device_us.p10),
+             0, 2, style.width));
   return text;
 }
 
