@@ -15,7 +15,7 @@ ALLOWED = {
     "profiler": ["base", "trace", "formats", "tensor", "cuda"],
     "backends": ["base", "tensor", "attention", "cuda"],
     "compare": ["base", "trace", "formats", "analysis", "report", "tensor", "attention", "profiler", "backends", "cuda"],
-    "verify": ["base", "tensor", "attention"],
+    "verify": ["base", "tensor", "attention", "compare", "cuda"],
     "capi": ["base", "tensor", "attention", "profiler", "trace", "formats", "cuda"],
     "cli": None,  # sees everything
 }

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/compare_options.h"
+#include "cli/compare_sweep.h"
 #include "formats/chrome/writer.h"
 #include "profiler/export.h"
 
@@ -129,6 +130,15 @@ int verdict_code(const CompareOptions& options, const compare::CompareResult& re
 
 Result<int> run_compare(Context& context, const CompareOptions& options) {
   ATTNSCOPE_TRY(check_outputs(options));
+  if (!options.sweep.empty()) {
+    ProgressLine progress(context);
+    return run_sweep(context, options, [&](double done, std::string_view what) {
+      done < 1 ? progress.show(done, what) : progress.clear();
+    });
+  }
+  if (!options.resume.empty())
+    return fail(ErrorCode::kInvalidArgument, "--resume is the log of a sweep, and there is no --sweep",
+                "add --sweep seq=512..16384x2");
   ATTNSCOPE_ASSIGN(const auto device, open_device(options));
   ATTNSCOPE_ASSIGN(compare::CompareRequest request, to_request(options, device->device().type));
   ATTNSCOPE_TRY(compare::check(*device, request));

@@ -291,6 +291,14 @@ void CompareOptions::add_to(CLI::App& app) {
       ->type_name("SECONDS")
       ->group("Run");
   app.add_flag("--cold", cold, "Flush the caches before each timed call")->group("Run");
+  app.add_option("--sweep", sweep,
+                 "Compare over sizes: seq=512..16384x2 head_dim=64,128 (also batch, heads; +N for steps)")
+      ->type_name("AXIS=VALUES")
+      ->expected(1, 4)
+      ->group("Run");
+  app.add_option("--resume", resume, "The sweep's log: finished points are kept there and not run again")
+      ->type_name("FILE")
+      ->group("Run");
   app.add_flag("--ask", ask, "Ask for your guess first")->group("Guess");
   app.add_option("--guess", guess, "Guess file: a TOML table per variant; exit 1 when it breaks")
       ->type_name("FILE")

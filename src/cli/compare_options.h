@@ -18,6 +18,8 @@ namespace attnscope::cli {
 struct CompareOptions {
   std::string shape, dtype, causal, mask, window, scale, softcap, dropout, lengths, layout;
   std::string backends, device = "auto", guess, trace_dir, seed, threads, rounds, min_time;
+  std::vector<std::string> sweep;  // axes, "seq=512..16384x2"
+  std::string resume;              // the sweep's log
   bool causal_given = false, train = false, ask = false, cold = false;
   OutputFiles files;
 

@@ -1,0 +1,176 @@
+#include "compare/sweep.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+namespace attnscope::compare {
+namespace {
+
+constexpr int64_t kLargestValue = int64_t{1} << 30;
+constexpr std::array<std::string_view, 4> kAxes{"seq", "head_dim", "batch", "heads"};
+
+tl::unexpected<Error> bad(std::string_view word, std::string_view what) {
+  return fail(ErrorCode::kInvalidArgument, fmt::format("--sweep: '{}' {}", terminal_safe(word, 80), what),
+              "e.g. --sweep seq=512..16384x2 head_dim=64,128; axes: seq, head_dim, batch, heads");
+}
+
+Result<int64_t> size_in(std::string_view word, std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > kLargestValue)
+    return bad(word, fmt::format("holds '{}', which is not a size from 1 to 2^30", terminal_safe(text, 40)));
+  return value;
+}
+
+// "512..16384x2" or "512..2048+512".
+Result<std::vector<int64_t>> range_values(std::string_view word, std::string_view text) {
+  const size_t dots = text.find("..");
+  const size_t step_at = text.find_first_of("x+", dots);
+  if (step_at == std::string_view::npos) return bad(word, "has a range without a step: x2 or +512");
+  ATTNSCOPE_ASSIGN(const int64_t first, size_in(word, text.substr(0, dots)));
+  ATTNSCOPE_ASSIGN(const int64_t last, size_in(word, text.substr(dots + 2, step_at - dots - 2)));
+  ATTNSCOPE_ASSIGN(const int64_t step, size_in(word, text.substr(step_at + 1)));
+  const bool times = text[step_at] == 'x';
+  if (last < first) return bad(word, "ends before it begins");
+  if (times && step < 2) return bad(word, "multiplies by 1 and would never end");
+  std::vector<int64_t> values;
+  for (int64_t v = first; v <= last && values.size() <= kMaxSweepPoints; v = times ? v * step : v + step)
+    values.push_back(v);
+  return values;
+}
+
+Result<SweepAxis> parse_axis(std::string_view word) {
+  const size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return bad(word, "has no '='");
+  SweepAxis axis{std::string(word.substr(0, equals)), {}};
+  if (std::find(kAxes.begin(), kAxes.end(), axis.name) == kAxes.end()) return bad(word, "names no axis");
+  const std::string_view text = word.substr(equals + 1);
+  if (text.find("..") != std::string_view::npos) {
+    ATTNSCOPE_ASSIGN(axis.values, range_values(word, text));
+  } else {
+    for (const std::string_view part : split(text, ',')) {
+      ATTNSCOPE_ASSIGN(const int64_t value, size_in(word, part));
+      axis.values.push_back(value);
+    }
+  }
+  std::sort(axis.values.begin(), axis.values.end());
+  axis.values.erase(std::unique(axis.values.begin(), axis.values.end()), axis.values.end());
+  return axis;
+}
+
+void set_axis(Problem& p, std::string_view axis, int64_t value) {
+  if (axis == "seq") p.q_len = p.kv_len = value;
+  if (axis == "head_dim") p.head_dim = p.value_dim = value;
+  if (axis == "batch") p.batch = value;
+  if (axis == "heads") p.heads = p.kv_heads = value;
+}
+
+size_t grid_size(std::span<const SweepAxis> axes) {
+  size_t n = 1;
+  for (const SweepAxis& axis : axes) n *= axis.values.size();
+  return n;
+}
+
+// Value of each axis at the n-th point.
+std::vector<int64_t> coordinates(std::span<const SweepAxis> axes, size_t index) {
+  std::vector<int64_t> out;
+  for (const SweepAxis& axis : axes) {
+    out.push_back(axis.values[index % axis.values.size()]);
+    index /= axis.values.size();
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<SweepAxis>> parse_sweep(std::span<const std::string> words) {
+  std::vector<SweepAxis> axes;
+  for (const std::string& word : words) {
+    ATTNSCOPE_ASSIGN(SweepAxis axis, parse_axis(word));
+    for (const SweepAxis& other : axes)
+      if (other.name == axis.name) return bad(word, "names an axis twice");
+    axes.push_back(std::move(axis));
+    if (grid_size(axes) > kMaxSweepPoints)
+      return bad(word, fmt::format("makes more than {} points", kMaxSweepPoints));
+  }
+  return axes;
+}
+
+std::vector<Problem> sweep_problems(const Problem& base, std::span<const SweepAxis> axes) {
+  std::vector<Problem> problems;
+  for (size_t i = 0; i < grid_size(axes); ++i) {
+    Problem p = base;
+    const std::vector<int64_t> at = coordinates(axes, i);
+    for (size_t a = 0; a < axes.size(); ++a) set_axis(p, axes[a].name, at[a]);
+    problems.push_back(std::move(p));
+  }
+  return problems;
+}
+
+std::string point_name(std::span<const SweepAxis> axes, size_t index) {
+  const std::vector<int64_t> at = coordinates(axes, index);
+  std::string name = fmt::format("{}={}", axes[0].name, at[0]);
+  return name + series_suffix(axes, index);
+}
+
+std::string series_suffix(std::span<const SweepAxis> axes, size_t index) {
+  const std::vector<int64_t> at = coordinates(axes, index);
+  std::string name;
+  for (size_t a = 1; a < axes.size(); ++a) name += fmt::format(" {}={}", axes[a].name, at[a]);
+  return name;
+}
+
+int64_t first_value(std::span<const SweepAxis> axes, size_t index) {
+  return coordinates(axes, index)[0];
+}
+
+std::vector<SweepPoint> points_of(const CompareResult& result, const std::string& at, std::string_view suffix,
+                                  int64_t x) {
+  std::vector<SweepPoint> points;
+  for (const VariantResult& v : result.variants) {
+    SweepPoint point;
+    point.at = at;
+    point.series = v.name + std::string(suffix);
+    point.variant = v.name;
+    point.x = x;
+    point.ok = v.ok();
+    if (point.ok) {
+      point.device_us = v.device_us.p50;
+      point.p10_us = v.device_us.p10;
+      point.p90_us = v.device_us.p90;
+      point.tflops = v.flops_per_s() / 1e12;
+      point.rel_l2 = v.accuracy.rel_l2;
+    } else {
+      point.reason = v.reasons.empty() ? std::string(status_name(v.status)) : v.reasons.front().message;
+    }
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::vector<Crossing> SweepResult::crossings() const {
+  // Other axes' values → length → fastest series there.
+  std::map<std::string, std::map<int64_t, const SweepPoint*>> fastest;
+  for (const SweepPoint& p : points) {
+    if (!p.ok) continue;
+    const SweepPoint*& best = fastest[p.series.substr(p.variant.size())][p.x];
+    if (!best || p.device_us < best->device_us) best = &p;
+  }
+  std::vector<Crossing> out;
+  for (const auto& [suffix, along] : fastest) {
+    const SweepPoint* last = nullptr;
+    for (const auto& [x, best] : along) {
+      if (last && last->series != best->series) out.push_back({last->series, best->series, last->x, x});
+      last = best;
+    }
+  }
+  return out;
+}
+
+}  // namespace attnscope::compare
