@@ -154,20 +154,24 @@ std::vector<SweepPoint> points_of(const CompareResult& result, const std::string
   return points;
 }
 
+// A series leads until another is faster than the fast end of the leader's own spread: equals do not cross.
 std::vector<Crossing> SweepResult::crossings() const {
-  // Other axes' values → length → fastest series there.
-  std::map<std::string, std::map<int64_t, const SweepPoint*>> fastest;
-  for (const SweepPoint& p : points) {
-    if (!p.ok) continue;
-    const SweepPoint*& best = fastest[p.series.substr(p.variant.size())][p.x];
-    if (!best || p.device_us < best->device_us) best = &p;
-  }
+  // Other axes' values → place on the first axis → the points there.
+  std::map<std::string, std::map<int64_t, std::vector<const SweepPoint*>>> grid;
+  for (const SweepPoint& p : points)
+    if (p.ok) grid[p.series.substr(p.variant.size())][p.x].push_back(&p);
   std::vector<Crossing> out;
-  for (const auto& [suffix, along] : fastest) {
-    const SweepPoint* last = nullptr;
-    for (const auto& [x, best] : along) {
-      if (last && last->series != best->series) out.push_back({last->series, best->series, last->x, x});
-      last = best;
+  for (const auto& [suffix, along] : grid) {
+    std::string leader;
+    int64_t last_x = 0;
+    for (const auto& [x, here] : along) {
+      const SweepPoint* best = *std::min_element(
+          here.begin(), here.end(), [](auto* a, auto* b) { return a->device_us < b->device_us; });
+      const auto held = std::find_if(here.begin(), here.end(), [&](auto* p) { return p->series == leader; });
+      const bool overtaken = held == here.end() || best->device_us < (*held)->p10_us;
+      if (!leader.empty() && overtaken) out.push_back({leader, best->series, last_x, x});
+      if (overtaken) leader = best->series;
+      last_x = x;
     }
   }
   return out;

@@ -23,6 +23,8 @@ SweepPoint point(const std::string& variant, int64_t x, double us, const std::st
   p.ok = us > 0;
   p.reason = p.ok ? "" : "too big";
   p.device_us = us;
+  p.p10_us = us - 0.5;
+  p.p90_us = us + 0.5;
   return p;
 }
 
@@ -82,6 +84,17 @@ TEST(Crossings, WithinOneSetOfTheOtherAxes) {
   EXPECT_NE(text.find("refused"), std::string::npos);
   EXPECT_NE(render_json(r).find("\"device_us\": null"), std::string::npos)
       << "a point that did not run is never a number";
+}
+
+TEST(Crossings, EqualsWithinTheirSpreadDoNotCross) {
+  SweepResult r;
+  r.axes = axes_of({"seq=1,2,4"});
+  r.points = {point("flash", 1, 5.0),     point("efficient", 1, 5.2), point("flash", 2, 9.3),
+              point("efficient", 2, 9.0), point("flash", 4, 20.0),    point("efficient", 4, 19.0)};
+  const auto crossings = r.crossings();
+  ASSERT_EQ(crossings.size(), 1u);
+  EXPECT_EQ(crossings[0].after, 2);
+  EXPECT_EQ(crossings[0].before, 4);
 }
 
 class SweepLogTest : public testing::Test {
