@@ -64,14 +64,15 @@ def draw(lines, columns):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">',
         f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
         *(f'<circle cx="{MARGIN + 4 + 18 * i}" cy="16" r="5" fill="{c}"/>' for i, c in enumerate(("#f47067", "#f69d50", "#8ddb8c"))),
-        f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="{FONT_SIZE}" fill="#c9d1d9" xml:space="preserve">',
+        f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="{FONT_SIZE}" fill="#c9d1d9">',
     ]
     style = ""
     for row, line in enumerate(lines):
         pieces, style = spans(line, style)
         column = 0
         y = MARGIN + 22 + row * LINE_HEIGHT + FONT_SIZE
-        for piece_style, text in pieces:
+        # Viewers fold runs of spaces, so words that several spaces set apart are placed one by one.
+        for piece_style, text in ((p, word) for p, whole in pieces for word in re.split(r"( {2,}|^ +)", whole)):
             wide = columns_of(text)
             if text.strip():
                 paint = STYLES.get(piece_style) or (f'fill="{COLOURS[piece_style]}"' if piece_style in COLOURS else "")
