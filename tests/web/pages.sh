@@ -13,6 +13,7 @@ for trace in "$source_dir"/tests/data/traces/article/*.json.gz; do
 done
 "$attnscope" explain "$source_dir/tests/web/hostile_names.json" --html "$work/explain_hostile.html" >/dev/null
 "$attnscope" compare --shape 1,2,128,32 --causal --rounds 5 --html "$work/compare_cpu.html" >/dev/null
+"$attnscope" compare --shape 1,2,64,32 --rounds 5 --sweep seq=32..128x2 head_dim=16,32 --html "$work/sweep_cpu.html" >/dev/null
 largest=$(find "$source_dir/../shared/traces/public" -name '*.json.gz' -printf '%s %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d' ' -f2-)
 if [ -n "$largest" ]; then
   "$attnscope" explain "$largest" --html "$work/explain_largest.html" >/dev/null

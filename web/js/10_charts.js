@@ -73,14 +73,14 @@ function roofline(points, peaks) {
     options: { scales: { x: logarithmic("FLOP per byte moved"), y: logarithmic("TFLOP/s") } },
   });
 }
-// rows: sweep points {variant, x, device_us, tflops}
-function sweep_chart(title, unit, rows, pick) {
-  const names = [...new Set(rows.map((r) => r.variant))];
-  return chart(title, {
-    type: "line",
-    data: { datasets: names.map((name, i) => ({ label: name, data: rows.filter((r) => r.variant === name && known(pick(r))).map((r) => ({ x: r.x, y: pick(r) })),
-      borderColor: kind_colour(KINDS[i % KINDS.length]), backgroundColor: kind_colour(KINDS[i % KINDS.length]), borderDash: i % 2 ? [6, 3] : [],
-      pointStyle: ["circle", "rect", "triangle", "rectRot", "star", "crossRot"][i % 6] })) },
-    options: { scales: { x: logarithmic("sequence length"), y: logarithmic(unit) } },
-  });
+// rows: sweep points {series, x, …}; crossings are ringed where the new leader is first ahead.
+function sweep_chart(title, axis, unit, rows, crossings, pick) {
+  const names = [...new Set(rows.map((r) => r.series))];
+  const colour = (i) => kind_colour(KINDS[i % KINDS.length]);
+  const line = (name, i) => ({ label: name, data: rows.filter((r) => r.series === name && known(pick(r))).map((r) => ({ x: r.x, y: pick(r) })),
+    borderColor: colour(i), backgroundColor: colour(i), borderDash: [[], [6, 3], [2, 2]][i % 3], pointStyle: ["circle", "rect", "triangle", "rectRot", "star", "crossRot"][i % 6] });
+  const rings = crossings.map((c) => rows.find((r) => r.series === c.to && r.x === c.before)).filter((r) => r && known(pick(r))).map((r) => ({ x: r.x, y: pick(r) }));
+  const datasets = names.map(line);
+  if (rings.length) datasets.push({ label: "overtakes", data: rings, showLine: false, pointRadius: 11, pointStyle: "circle", borderColor: css("--fg"), backgroundColor: "transparent", borderWidth: 2 });
+  return chart(title, { type: "line", data: { datasets }, options: { scales: { x: logarithmic(axis), y: logarithmic(unit) } } });
 }

@@ -90,10 +90,14 @@ function explain_page(result, timelines) {
 }
 
 function sweep_page(result) {
-  const rows = result.points;
-  section("Over length", element("div", { class: "grid" }, sweep_chart("Device time over sequence length", "µs per call", rows, (r) => r.device_us), sweep_chart("TFLOP/s over sequence length", "TFLOP/s", rows, (r) => r.tflops)));
-  if (result.crossings?.length) section("Where the order changes", table("Crossing points", [{ title: "from", cell: (c) => safe(c.from) }, { title: "to", cell: (c) => safe(c.to) }, { title: "between lengths", cell: (c) => `${count(c.after)} and ${count(c.before)}` }], result.crossings));
-  section("Points", table("Points", [{ title: "variant", cell: (r) => r.variant }, { title: "length", number: true, cell: (r) => count(r.x) }, { title: "device time", number: true, cell: (r) => time(r.device_us) }, { title: "TFLOP/s", number: true, cell: (r) => (known(r.tflops) ? r.tflops.toPrecision(3) : "unknown") }], rows));
+  const rows = result.points, crossings = result.crossings ?? [];
+  const axis = { seq: "sequence length", head_dim: "head_dim", batch: "batch", heads: "heads" }[result.axes[0].name];
+  section(`Over ${axis}`, element("div", { class: "grid" }, sweep_chart(`Device time over ${axis}`, axis, "µs per call", rows, crossings, (r) => r.device_us),
+    sweep_chart(`TFLOP/s over ${axis}`, axis, "TFLOP/s", rows, crossings, (r) => r.tflops)));
+  if (crossings.length) section("Where the order changes", table("Crossing points", [{ title: "from", cell: (c) => safe(c.from) }, { title: "to", cell: (c) => safe(c.to) }, { title: `between (${axis})`, cell: (c) => `${count(c.after)} and ${count(c.before)}` }], crossings));
+  section("Points", table("Points", [{ title: "variant", cell: (r) => safe(r.series) }, { title: axis, number: true, cell: (r) => count(r.x) },
+    { title: "device time p50 (p10–p90)", number: true, cell: (r) => (r.status === "ok" ? `${time(r.device_us)} (${time(r.p10_us)}–${time(r.p90_us)})` : safe(r.reason, 120)) },
+    { title: "TFLOP/s", number: true, cell: (r) => (known(r.tflops) ? r.tflops.toPrecision(3) : "unknown") }, { title: "error against f64", number: true, cell: (r) => (known(r.rel_l2) ? r.rel_l2.toExponential(1) : "unknown") }], rows));
   machine_section(result.machine, null);
 }
 
