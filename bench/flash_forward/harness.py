@@ -28,7 +28,7 @@ ROWS = [  # the 18 rows: batch, heads, sequence, head_dim, causal
     for causal in (True, False)]
 SHAPES = [  # batch, heads, kv heads, L, S
     (1, 2, 2, 128, 128), (2, 4, 2, 300, 177), (1, 3, 1, 1, 1), (1, 2, 1, 64, 1000), (1, 2, 2, 1000, 64), (2, 3, 3, 257, 513),
-    (3, 4, 4, 1024, 1024), (1, 70, 7, 520, 700)]
+    (3, 4, 4, 1024, 1024), (1, 70, 7, 520, 700), (4, 64, 64, 1024, 24)]
 
 
 def reference(q, k, v, causal, lower_right, scale):
@@ -180,10 +180,11 @@ def main():
     parser.add_argument("--gqa", action="store_true", help="add 1,64(8),2k…32k,128")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--budget-ms", type=float, default=8.0, help="GPU time per candidate and round")
+    parser.add_argument("--name", default="flash_forward", help="of the JSON file")
     options = parser.parse_args()
     torch.zeros(1, device="cuda")
     folder = os.path.dirname(os.path.abspath(options.manifest))
-    good, summary = [], []
+    good, summary, checked, failures = [], [], [], 0
     for info in json.load(open(options.manifest)):
         try:
             image = Image(info, folder)
@@ -193,21 +194,25 @@ def main():
             if "launch failed" in str(problem) or "illegal" in str(problem) or "unspecified" in str(problem) or "misaligned" in str(problem):
                 print("\n".join(summary)); traceback.print_exc(); sys.exit(1)
             continue
-        summary.append(f"  {'right' if ok else 'WRONG'} {image.name}: worst error {worst:.2e}, shared {image.shared}")
+        expected = getattr(image, "expect", "right") == "right"
+        verdict = ("right" if ok else "WRONG") if expected else ("NOT CAUGHT" if ok else "caught")
+        failures += ok != expected
+        summary.append(f"  {verdict} {image.name}: worst error {worst:.2e}, shared {image.shared}")
+        checked.append({"image": image.name, "verdict": verdict, "worst_rel_l2": worst})
         if ok: good.append(image)
     print("\n".join(summary), flush=True)
-    if options.skip_time: return
+    if options.skip_time: sys.exit(1 if failures else 0)
     clock = Clock()
     rows = [(b, h, h, s, d, d, causal, torch.bfloat16) for (b, h, s, d, causal) in ROWS]
     if options.gqa:
         rows += [(1, 64, 8, s, 128, 128, causal, torch.bfloat16) for s in (2048, 4096, 8192, 16384, 32768) for causal in (True, False)]
     record = {"schema": "attnscope.flash_forward_bench/1", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-              "cudnn": torch.backends.cudnn.version(), "rows": []}
+              "cudnn": torch.backends.cudnn.version(), "checks": checked, "rows": []}
     for row in rows:
         b, h, hk, s, d, ev, causal, dtype = row
         label = f"{b},{h}{'' if hk == h else f'({hk})'},{s},{d} {'causal' if causal else 'full'}"
         if not re.search(options.rows, label): continue
-        images = [i for i in good if i.e == d and i.ev == ev and i.causal == causal and i.dtype == "bf16" and re.search(getattr(i, "rows_match", ""), label)]
+        images = [i for i in good if not getattr(i, 'any_output', False) and i.e == d and i.ev == ev and i.causal == causal and i.dtype == "bf16" and re.search(getattr(i, "rows_match", ""), label)]
         if not images: continue
         try:
             results = time_row(row, images, clock, options.rounds, options.budget_ms)
@@ -219,7 +224,7 @@ def main():
         for name, r in results.items():
             spread = (max(r["rounds_us"]) - min(r["rounds_us"])) / r["us"] * 100
             print(f"   {name:34s} {r['us']:8.1f} us {r['tflops']:6.0f} TF  x{base / r['us']:.3f}  err {r['error']:.2e}  ±{spread:3.0f}%  {r['sm_mhz']:.0f} MHz {r['watts']:.0f} W", flush=True)
-        json.dump(record, open(f"{options.out}/flash_forward.json", "w"), indent=1)
+        json.dump(record, open(f"{options.out}/{options.name}.json", "w"), indent=1)
 
 
 main()

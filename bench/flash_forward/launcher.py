@@ -89,8 +89,8 @@ class Image:
         offset = columns - rows if lower_right else 0
         if group_heads is None: group_heads = choose_group(self, heads * batch, row_blocks, rows, columns, offset, kv_bytes, sms)
         rest = struct.pack(
-            "<Q3qQ4q11ifif", 0 if lse is None else lse.data_ptr(), heads * rows, rows, 1, out.data_ptr(), *out.stride(),
-            out.shape[3], 0, heads, group, heads // v.shape[1], rows, columns, offset, row_blocks, tiles, group_heads,
+            "<Q3qQ4q10ifif", 0 if lse is None else lse.data_ptr(), heads * rows, rows, 1, out.data_ptr(), *out.stride(),
+            out.shape[3], heads, group, heads // v.shape[1], rows, columns, offset, row_blocks, tiles, group_heads,
             scale * LOG2E if scale > 0 else 1.0, int(scale <= 0), scale * LOG2E)
         ctypes.memmove(ctypes.addressof(raw) + start + 512, rest, len(rest))
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(raw) + start)

@@ -73,7 +73,7 @@ Problem problem_of(const Request& r) {
 // (docs/kernels/flash_forward.md); used to compare images of one head size.
 TileShape shape_of(const EmbeddedImage& image) {
   const double flops = 2.0 * image.rows() * image.keys * (image.e + image.ev);
-  const double tflops = image.e > 64 ? 5.3 : image.warpgroups == 3 ? 4.1 : 3.5;  // per multiprocessor
+  const double tflops = image.e > 64 ? 5.3 : image.warpgroups == 3 ? 4.1 : 3.4;  // per multiprocessor
   return {image.rows(), image.keys, flops / tflops / 1e6};
 }
 
@@ -83,13 +83,13 @@ struct Choice {
 };
 
 // Of the images for the smallest head size that holds the request's, the one expected to finish first.
-Choice choose_image(const Request& r, int multiprocessors) {
+Choice choose_image(const Request& r, int multiprocessors, bool any_output) {
   const bool causal = r.causal != CausalMode::kNone;
   const Problem problem = problem_of(r);
   Choice best;
   for (const EmbeddedImage& image : flash_sm90::images()) {
-    if (image.dtype != r.q.dtype || image.causal != causal || image.e < r.head_dim() ||
-        image.ev < r.value_dim())
+    if (image.dtype != r.q.dtype || image.causal != causal || image.any_output != any_output ||
+        image.e < r.head_dim() || image.ev < r.value_dim())
       continue;
     const Schedule schedule = flash_sm90::choose_schedule(problem, shape_of(image), multiprocessors);
     const int size = image.e + image.ev, best_size = best.image ? best.image->e + best.image->ev : 0;
@@ -100,6 +100,7 @@ Choice choose_image(const Request& r, int multiprocessors) {
   return best;
 }
 
+// Everything but the addresses.
 Params constant_params(const Request& r, const Choice& choice) {
   Params p{};
   p.heads = static_cast<int>(r.heads());
@@ -119,71 +120,94 @@ Params constant_params(const Request& r, const Choice& choice) {
   return p;
 }
 
+// One image made ready for one request: everything a launch needs but the addresses.
+struct Prepared {
+  const EmbeddedImage* embedded = nullptr;
+  const cuda::Image* image = nullptr;
+  Schedule schedule;
+  Params params;
+  int blocks = 0;
+};
+
+Result<Prepared> prepare(const Request& r, int multiprocessors, bool any_output) {
+  const Choice choice = choose_image(r, multiprocessors, any_output);
+  if (choice.image == nullptr)
+    return fail(ErrorCode::kInternal,
+                fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
+  Prepared p{choice.image, nullptr, choice.schedule, constant_params(r, choice), 0};
+  p.blocks = std::min(multiprocessors, p.params.tiles);
+  ATTNSCOPE_ASSIGN(p.image, loaded(*choice.image, r.q.device.index));
+  return p;
+}
+
 class FlashPlan final : public BackendPlan {
  public:
-  FlashPlan(const Request& r, const Choice& choice, const cuda::Image& image, const cuda::DriverApi& api,
-            int blocks)
-      : image_(image),
-        embedded_(*choice.image),
+  FlashPlan(const Request& r, const Prepared& prepared, const cuda::DriverApi& api, int multiprocessors)
+      : prepared_(prepared),
         api_(api),
         device_(r.q.device.index),
-        params_(constant_params(r, choice)),
-        blocks_(std::min(blocks, params_.tiles)),
-        schedule_(choice.schedule),
+        multiprocessors_(multiprocessors),
         cost_(base_cost(r)) {
-    cost_.kernels = params_.tiles > 0 ? 1 : 0;
+    cost_.kernels = prepared_.params.tiles > 0 ? 1 : 0;
     cost_.moved_bytes = cost_.min_bytes;
   }
 
   Status run(const Request& r, const Outputs& outputs, const RunOptions& options) const override {
-    if (params_.tiles == 0) return {};
+    if (prepared_.params.tiles == 0) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
-    Params p = params_;
+    if (cuda::tensor_map_obstacle(outputs.out).empty()) return launch(prepared_, r, outputs, options);
+    // The request says nothing about the output, so that its image is found here.
+    ATTNSCOPE_ASSIGN(const Prepared any_output, prepare(r, multiprocessors_, true));
+    return launch(any_output, r, outputs, options);
+  }
+
+  CostModel cost() const override { return cost_; }
+  std::vector<std::string> steps() const override {
+    const Prepared& p = prepared_;
+    if (p.params.tiles == 0) return {"nothing to compute"};
+    return {fmt::format(
+        "kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared; {} heads walked "
+        "together, "
+        "balance {:.1f} %",
+        kKernel, p.embedded->name, p.embedded->rows(), p.embedded->keys, p.blocks, p.embedded->threads(),
+        p.image->resources().registers, format_bytes(p.image->resources().shared_bytes),
+        p.schedule.group_heads, 100 * p.schedule.balance)};
+  }
+
+ private:
+  Status launch(const Prepared& prepared, const Request& r, const Outputs& outputs,
+                const RunOptions& options) const {
+    Params p = prepared.params;
+    const int keys = prepared.embedded->keys;
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.q, 64, &p.q));
-    ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.k, embedded_.keys, &p.k));
-    ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.v, embedded_.keys, &p.v));
-    p.store_elements = cuda::tensor_map_obstacle(outputs.out).empty() ? 0 : 1;
-    if (p.store_elements == 0) ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, outputs.out, 16, &p.o));
+    ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.k, keys, &p.k));
+    ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.v, keys, &p.v));
+    if (!prepared.embedded->any_output) ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, outputs.out, 16, &p.o));
     p.out = outputs.out.as<uint16_t>();
     for (int d = 0; d < 4; ++d) p.out_strides[d] = outputs.out.stride(d);
     if (r.wants.lse) {
       p.lse = outputs.lse.as<float>();
       for (int d = 0; d < 3; ++d) p.lse_strides[d] = outputs.lse.stride(d);
     }
-    EventInfo info{kKernel, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - output_bytes(r),
-                   output_bytes(r), static_cast<int64_t>(cost_.flops)};
+    const int64_t written = output_bytes(r);
+    EventInfo info{kKernel, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - written, written,
+                   static_cast<int64_t>(cost_.flops)};
     const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
     info.inputs = inputs;
     info.input_count = 3;
     const EventScope scope(info);
-    return image_.launch(blocks_, &p, static_cast<CUstream>(options.stream));
+    return prepared.image->launch(prepared.blocks, &p, static_cast<CUstream>(options.stream));
   }
 
-  CostModel cost() const override { return cost_; }
-  std::vector<std::string> steps() const override {
-    if (params_.tiles == 0) return {"nothing to compute"};
-    return {fmt::format(
-        "kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared; {} heads "
-        "walked together, balance {:.1f} %",
-        kKernel, embedded_.name, embedded_.rows(), embedded_.keys, blocks_, embedded_.threads(),
-        image_.resources().registers, format_bytes(image_.resources().shared_bytes), schedule_.group_heads,
-        100 * schedule_.balance)};
-  }
-
- private:
   static int64_t output_bytes(const Request& r) {
     const int64_t rows = r.batch() * r.heads() * r.q_len();
     return rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
   }
 
-  const cuda::Image& image_;
-  const EmbeddedImage& embedded_;
+  Prepared prepared_;
   const cuda::DriverApi& api_;
-  int device_;
-  Params params_;  // all but the addresses
-  int blocks_;
-  Schedule schedule_;
+  int device_, multiprocessors_;
   CostModel cost_;
 };
 
@@ -260,13 +284,9 @@ class FlashBackend final : public Backend {
   Result<std::shared_ptr<const BackendPlan>> plan(const Request& r) const override {
     ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(r.q.device.index));
     const int blocks = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
-    const Choice choice = choose_image(r, blocks);
-    if (choice.image == nullptr)
-      return fail(ErrorCode::kInternal,
-                  fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
     ATTNSCOPE_ASSIGN(const cuda::DriverApi* api, cuda::driver_api());
-    ATTNSCOPE_ASSIGN(const cuda::Image* image, loaded(*choice.image, info->index));
-    return std::make_shared<FlashPlan>(r, choice, *image, *api, blocks);
+    ATTNSCOPE_ASSIGN(const Prepared prepared, prepare(r, blocks, false));
+    return std::make_shared<FlashPlan>(r, prepared, *api, blocks);
   }
 };
 

@@ -15,6 +15,7 @@ struct EmbeddedImage {
   int keys;        // per step
   int warpgroups;  // of 64 query rows each
   bool causal;
+  bool any_output;  // writes an output of any strides; the others need 16-byte alignment throughout
   const std::byte *begin, *end;  // the cubin
 
   int rows() const { return 64 * warpgroups; }

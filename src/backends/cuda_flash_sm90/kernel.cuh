@@ -31,14 +31,18 @@ using namespace attnscope::tile;
 enum class Order {
   kFree,      // they do not
   kProducts,  // one at a time issues its products
-  kSoftmax,   // one at a time runs its softmax
 };
 
 // The reference maximum stays while the true one exceeds it by no more than 2^8: weights up to 2^8 are as
 // exact as weights up to 1, and O needs no rescaling.
 inline constexpr float kKeepReference = 8.0f;  // in log2 units
 
-enum class Store { kStaged, kDirect };  // O through shared memory and TMA, or from registers
+// How O leaves the registers.
+enum class Store {
+  kStaged,    // through shared memory and TMA
+  kDirect,    // 16 bytes a store, where shared memory has no room
+  kElements,  // one element a store, for an O that is not 16-byte aligned throughout
+};
 
 template <Type16 kT, int E, int Ev, int Columns, int Consumers, bool Causal, Order kOrderOf, Store kStoreOf,
           int QStages>
@@ -182,7 +186,6 @@ struct Consumer {
   float o[C::kEv / 2];
   RowState row;
   float rescale[2];
-  bool k_ready = false, v_ready = false;  // seen full already: K of step n, V of step n − 1
 
   ATTNSCOPE_D Consumer(const Params& params, SharedStorage<C>& storage, int w)
       : p(params), shared(storage), warpgroup(w), thread(int(threadIdx.x) % kWarpgroup) {}
@@ -200,16 +203,8 @@ struct Consumer {
 
   // Turns: warpgroup w waits for its number, the one before it hands over. One arrival is left at the end,
   // which `finish_turns` takes.
-  ATTNSCOPE_D void take_turn() {
-#pragma unroll
-    for (int w = 0; w < C::kConsumers; ++w)
-      if (warpgroup == w) named_sync(1 + w, 2 * kWarpgroup);
-  }
-  ATTNSCOPE_D void pass_turn() {
-#pragma unroll
-    for (int w = 0; w < C::kConsumers; ++w)
-      if (warpgroup == w) named_arrive(1 + (w + 1) % C::kConsumers, 2 * kWarpgroup);
-  }
+  ATTNSCOPE_D void take_turn() { named_sync(1 + warpgroup, 2 * kWarpgroup); }
+  ATTNSCOPE_D void pass_turn() { named_arrive(1 + (warpgroup + 1) % C::kConsumers, 2 * kWarpgroup); }
   ATTNSCOPE_D void start_turns() {
     if constexpr (C::kOrder != Order::kFree)
       if (warpgroup == C::kConsumers - 1) pass_turn();
@@ -268,19 +263,22 @@ struct Consumer {
   // reference maximum moved, so that O needs rescaling.
   ATTNSCOPE_D bool softmax() {
     const float c = p.log2_per_score;
-    float top[2][4];  // four chains a row: one or two would leave the unit waiting for its own results
+    float top[2][2];
 #pragma unroll
-    for (int i = 0; i < C::kColumns / 2; ++i) {
-      const int half = (i / 2) % 2, chain = (i / 4) % 2 * 2 + i % 2;
-      top[half][chain] = i < 8 ? s[i] : fmaxf(top[half][chain], s[i]);
+    for (int half = 0; half < 2; ++half) {
+      top[half][0] = s[2 * half], top[half][1] = s[2 * half + 1];
+#pragma unroll
+      for (int i = 1; i < C::kColumns / 8; ++i) {
+        top[half][0] = fmaxf(top[half][0], s[4 * i + 2 * half]);
+        top[half][1] = fmaxf(top[half][1], s[4 * i + 2 * half + 1]);
+      }
     }
     bool moved = false;
     float base[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float before = row.maximum[half];
-      float now = fmaxf(
-          before, quad_max(fmaxf(fmaxf(top[half][0], top[half][1]), fmaxf(top[half][2], top[half][3]))));
+      float now = fmaxf(before, quad_max(fmaxf(top[half][0], top[half][1])));
       if ((now - before) * c <= kKeepReference) now = before;
       moved |= now != before;
       row.maximum[half] = now;
@@ -314,14 +312,6 @@ struct Consumer {
     }
   }
 
-  // Looks whether the operands of step `coming` are there, early: asking takes longer than the answer is
-  // worth once everything else waits for it.
-  ATTNSCOPE_D void peek(int coming) {
-    const Slot<C::kKvStages> k_slot(coming), v_slot(coming - 1);
-    k_ready = barrier_test(shared.k_full[k_slot.stage], k_slot.parity);
-    v_ready = barrier_test(shared.v_full[v_slot.stage], v_slot.parity);
-  }
-
   // The first product of the block's first tile; nothing runs beside it.
   ATTNSCOPE_D void first_step(const Tile<C>& tile) {
     barrier_wait(shared.q_full[0][warpgroup], 0);
@@ -334,11 +324,9 @@ struct Consumer {
     pin_registers(s);
     arrive_per_warp(shared.k_empty[0]);
     if (tile.steps == 1) arrive_per_warp(shared.q_empty[0][warpgroup]);
-    if (C::kOrder == Order::kSoftmax) take_turn();
     mask(tile, tile.steps - 1);
     softmax();
     pack_weights();
-    if (C::kOrder == Order::kSoftmax) pass_turn();
     n = 1;
   }
 
@@ -349,11 +337,11 @@ struct Consumer {
   ATTNSCOPE_D void step(const Tile<C>& tile, int j, int turn, int accumulate, Between between) {
     const Slot<C::kKvStages> k_slot(n), v_slot(n - 1);
     const int q_stage = turn % C::kQStages;
-    if (!k_ready) barrier_wait(shared.k_full[k_slot.stage], k_slot.parity);
+    barrier_wait(shared.k_full[k_slot.stage], k_slot.parity);
     if (C::kOrder == Order::kProducts) take_turn();
     wgmma_fence();
     issue_scores(q_stage, k_slot.stage);
-    if (!v_ready) barrier_wait(shared.v_full[v_slot.stage], v_slot.parity);
+    barrier_wait(shared.v_full[v_slot.stage], v_slot.parity);
     wgmma_fence();
     issue_values(v_slot.stage, accumulate);
     if (C::kOrder == Order::kProducts) pass_turn();
@@ -361,11 +349,8 @@ struct Consumer {
     pin_registers(s);
     arrive_per_warp(shared.k_empty[k_slot.stage]);
     if (j == 0) arrive_per_warp(shared.q_empty[q_stage][warpgroup]);
-    if (C::kOrder == Order::kSoftmax) take_turn();
     mask(tile, j);
-    peek(n + 1);
     const bool moved = softmax();
-    if (C::kOrder == Order::kSoftmax) pass_turn();
     // The wait stands behind a branch: within one basic block ptxas would move it up, above the exponentials,
     // and nothing would run under the product.
     if (moved) {
@@ -409,12 +394,12 @@ struct Consumer {
         p.lse[tile.batch * p.lse_strides[0] + tile.head * p.lse_strides[1] + at * p.lse_strides[2]] =
             sum == 0.0f ? -infinity() : r.maximum[half] * p.log2_per_score * kLn2 + log2_unit(sum) * kLn2;
     }
-    if (p.store_elements != 0)
-      store_elements(tile, first, inverse);
-    else if constexpr (C::kStore == Store::kStaged)
+    if constexpr (C::kStore == Store::kStaged)
       store_staged(tile, first, inverse);
-    else
+    else if constexpr (C::kStore == Store::kDirect)
       store_direct(tile, first, inverse);
+    else
+      store_elements(tile, first, inverse);
   }
 
   ATTNSCOPE_D u32 output_pair(int i, const float (&inverse)[2]) const {

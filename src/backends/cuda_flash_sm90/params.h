@@ -12,7 +12,6 @@ struct alignas(64) Params {
   tile::u16* out;               // O again, for stores that do not go through TMA
   tile::i64 out_strides[4];     // elements: batch, head, row, column
   int out_columns;              // Ev
-  int store_elements;           // O is not 16-byte aligned throughout: one element at a time
   int heads, k_group, v_group;  // query heads; query heads per key head, per value head
   int rows, columns;            // L and S
   int causal_offset;            // row i sees columns ≤ i + causal_offset (0 top-left, S − L lower-right)

@@ -49,21 +49,6 @@ ATTNSCOPE_D void barrier_wait(Barrier& b, u32 parity) {
       : "memory");
 }
 
-// Whether the phase of this parity has completed, without waiting; when true, it acquires as a wait does.
-ATTNSCOPE_D bool barrier_test(Barrier& b, u32 parity) {
-  u32 done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(shared_address(&b)), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
 // Numbered barriers 1…15 (0 is __syncthreads). `threads` counts those that sync and those that only arrive.
 ATTNSCOPE_D void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
