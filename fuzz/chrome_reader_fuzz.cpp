@@ -1,14 +1,14 @@
 // Any bytes at all: the reader answers with a trace or a refusal, the links of a trace can be built, and what
 // the writer makes of it is read back.
 
+#include "formats/chrome/reader.h"
+#include "formats/chrome/writer.h"
+#include "trace/link.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
-
-#include "formats/chrome/reader.h"
-#include "formats/chrome/writer.h"
-#include "trace/link.h"
 
 using namespace attnscope;
 

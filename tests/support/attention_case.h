@@ -97,7 +97,6 @@ class AttentionCase {
 // Tensor of a layout; sizes are [B,H,N,D].
 Tensor make_tensor(DType dtype, std::array<int64_t, 4> sizes, Layout layout, bool may_expand);
 
-
 // Compares what a backend wrote with the oracle, every element, NaN and infinities by position. Empty =
 // equal. empty_rows_are_nan: the backend is allowed (and expected) to write NaN in rows without keys.
 std::string compare(const TensorView& out, const std::vector<double>& expected, double tolerance,

@@ -23,8 +23,8 @@ inline constexpr int kWarpgroup = 128;  // threads: the unit that issues wgmma
 
 enum class Type16 { kBf16, kF16 };
 
-// A descriptor for the copy engine, as the host encodes it with cuTensorMapEncodeTiled: opaque, passed in kernel
-// parameters.
+// A descriptor for the copy engine, as the host encodes it with cuTensorMapEncodeTiled: opaque, passed in
+// kernel parameters.
 struct alignas(64) TensorMap {
   u64 words[16];
 };

@@ -10,8 +10,12 @@
 
 namespace attnscope::tile {
 
-ATTNSCOPE_D void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-ATTNSCOPE_D void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+ATTNSCOPE_D void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+ATTNSCOPE_D void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 // Lets all but the youngest `kPending` committed groups finish.
 template <int kPending>
 ATTNSCOPE_D void wgmma_wait() {
@@ -36,8 +40,9 @@ template <int N, Type16 T>
 struct Wgmma;
 
 // Operand lists, eight registers at a time.
-#define ATTNSCOPE_D8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ATTNSCOPE_D8(i)                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ATTNSCOPE_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define ATTNSCOPE_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
 #define ATTNSCOPE_R2 "%16,%17,%18,%19,%20,%21,%22,%23"
@@ -64,7 +69,8 @@ struct Wgmma;
 #define ATTNSCOPE_REGS10 ATTNSCOPE_REGS9 "," ATTNSCOPE_R9
 #define ATTNSCOPE_REGS11 ATTNSCOPE_REGS10 "," ATTNSCOPE_R10
 #define ATTNSCOPE_REGS12 ATTNSCOPE_REGS11 "," ATTNSCOPE_R11
-#define ATTNSCOPE_REGS16 ATTNSCOPE_REGS12 "," ATTNSCOPE_R12 "," ATTNSCOPE_R13 "," ATTNSCOPE_R14 "," ATTNSCOPE_R15
+#define ATTNSCOPE_REGS16 \
+  ATTNSCOPE_REGS12 "," ATTNSCOPE_R12 "," ATTNSCOPE_R13 "," ATTNSCOPE_R14 "," ATTNSCOPE_R15
 
 #define ATTNSCOPE_OUT4 ATTNSCOPE_D8(0), ATTNSCOPE_D8(8), ATTNSCOPE_D8(16), ATTNSCOPE_D8(24)
 #define ATTNSCOPE_OUT5 ATTNSCOPE_OUT4, ATTNSCOPE_D8(32)
@@ -75,32 +81,35 @@ struct Wgmma;
 #define ATTNSCOPE_OUT10 ATTNSCOPE_OUT9, ATTNSCOPE_D8(72)
 #define ATTNSCOPE_OUT11 ATTNSCOPE_OUT10, ATTNSCOPE_D8(80)
 #define ATTNSCOPE_OUT12 ATTNSCOPE_OUT11, ATTNSCOPE_D8(88)
-#define ATTNSCOPE_OUT16 ATTNSCOPE_OUT12, ATTNSCOPE_D8(96), ATTNSCOPE_D8(104), ATTNSCOPE_D8(112), ATTNSCOPE_D8(120)
+#define ATTNSCOPE_OUT16 \
+  ATTNSCOPE_OUT12, ATTNSCOPE_D8(96), ATTNSCOPE_D8(104), ATTNSCOPE_D8(112), ATTNSCOPE_D8(120)
 
 // N columns, N / 2 accumulators; o0…o5 number the operands after them.
-#define ATTNSCOPE_WGMMA(n, type, name, regs, out, o0, o1, o2, o3, o4, o5)                                                \
-  template <>                                                                                                 \
-  struct Wgmma<n, Type16::type> {                                                                             \
-    ATTNSCOPE_D static void shared_a(float (&d)[n / 2], u64 a, u64 b, int accumulate) {                       \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o2 ", 0;\n"                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name                            \
-                   " {" regs "}, " o0 ", " o1 ", p, 1, 1, 0, 0;\n}\n"                                       \
-                   : out                                                                                      \
-                   : "l"(a), "l"(b), "r"(accumulate));                                                        \
-    }                                                                                                         \
-    ATTNSCOPE_D static void register_a(float (&d)[n / 2], u32 a0, u32 a1, u32 a2, u32 a3, u64 b,              \
-                                       int accumulate) {                                                      \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o5 ", 0;\n"                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name                            \
-                   " {" regs "}, {" o0 "," o1 "," o2 "," o3 "}, " o4 ", p, 1, 1, 1;\n}\n"                   \
-                   : out                                                                                      \
-                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                            \
-    }                                                                                                         \
+#define ATTNSCOPE_WGMMA(n, type, name, regs, out, o0, o1, o2, o3, o4, o5)                              \
+  template <>                                                                                          \
+  struct Wgmma<n, Type16::type> {                                                                      \
+    ATTNSCOPE_D static void shared_a(float (&d)[n / 2], u64 a, u64 b, int accumulate) {                \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o2                                              \
+                   ", 0;\n"                                                                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" regs "}, " o0  \
+                   ", " o1 ", p, 1, 1, 0, 0;\n}\n"                                                     \
+                   : out                                                                               \
+                   : "l"(a), "l"(b), "r"(accumulate));                                                 \
+    }                                                                                                  \
+    ATTNSCOPE_D static void register_a(float (&d)[n / 2], u32 a0, u32 a1, u32 a2, u32 a3, u64 b,       \
+                                       int accumulate) {                                               \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " o5                                              \
+                   ", 0;\n"                                                                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" regs "}, {" o0 \
+                   "," o1 "," o2 "," o3 "}, " o4 ", p, 1, 1, 1;\n}\n"                                  \
+                   : out                                                                               \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                     \
+    }                                                                                                  \
   };
 
 #define ATTNSCOPE_UNWRAP(...) __VA_ARGS__
-#define ATTNSCOPE_WGMMA_BOTH(n, regs, out, ...)                                              \
-  ATTNSCOPE_WGMMA(n, kBf16, "bf16", regs, ATTNSCOPE_UNWRAP out, __VA_ARGS__)                 \
+#define ATTNSCOPE_WGMMA_BOTH(n, regs, out, ...)                              \
+  ATTNSCOPE_WGMMA(n, kBf16, "bf16", regs, ATTNSCOPE_UNWRAP out, __VA_ARGS__) \
   ATTNSCOPE_WGMMA(n, kF16, "f16", regs, ATTNSCOPE_UNWRAP out, __VA_ARGS__)
 
 ATTNSCOPE_WGMMA_BOTH(64, ATTNSCOPE_REGS4, (ATTNSCOPE_OUT4), "%32", "%33", "%34", "%35", "%36", "%37")
@@ -113,6 +122,8 @@ ATTNSCOPE_WGMMA_BOTH(160, ATTNSCOPE_REGS10, (ATTNSCOPE_OUT10), "%80", "%81", "%8
 ATTNSCOPE_WGMMA_BOTH(176, ATTNSCOPE_REGS11, (ATTNSCOPE_OUT11), "%88", "%89", "%90", "%91", "%92", "%93")
 ATTNSCOPE_WGMMA_BOTH(192, ATTNSCOPE_REGS12, (ATTNSCOPE_OUT12), "%96", "%97", "%98", "%99", "%100", "%101")
 ATTNSCOPE_WGMMA_BOTH(256, ATTNSCOPE_REGS16, (ATTNSCOPE_OUT16), "%128", "%129", "%130", "%131", "%132", "%133")
-ATTNSCOPE_WGMMA_BOTH(72, ATTNSCOPE_REGS4 ",%32,%33,%34,%35", (ATTNSCOPE_OUT4, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])), "%36", "%37", "%38", "%39", "%40", "%41")
+ATTNSCOPE_WGMMA_BOTH(72, ATTNSCOPE_REGS4 ",%32,%33,%34,%35",
+                     (ATTNSCOPE_OUT4, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])), "%36", "%37",
+                     "%38", "%39", "%40", "%41")
 
 }  // namespace attnscope::tile
