@@ -63,7 +63,10 @@ Result<FailOn> parse_fail_on(const std::vector<std::string>& words) {
   return fail_on;
 }
 
-report::Page html_page(const report::ExplainModel& model, std::string json) {
+// A page carries its trace when that leaves it quick to open.
+constexpr size_t kLargestEmbeddedTrace = 100'000;  // events
+
+report::Page html_page(const report::ExplainModel& model, const LoadedTrace& loaded, std::string json) {
   report::Page page;
   page.kind = report::PageKind::kExplain;
   page.version = ATTNSCOPE_VERSION;
@@ -74,6 +77,9 @@ report::Page html_page(const report::ExplainModel& model, std::string json) {
   page.result_json = std::move(json);
   const auto [begin, end] = report::typical_step(*model.metrics);
   page.timelines.push_back(report::make_timeline(*model.metrics, "one step", begin, end));
+  if (loaded.trace().size() > kLargestEmbeddedTrace) return page;
+  if (auto bytes = formats::chrome::gzip_bytes(loaded.trace(), loaded.links()))
+    page.traces.push_back({"this trace", "trace.json.gz", std::move(*bytes)});
   return page;
 }
 
@@ -98,7 +104,8 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
     one.json = report::explain_json(model, ATTNSCOPE_VERSION);
   if (!options.files.markdown.empty()) one.markdown = report::explain_markdown(model, text);
   if (!options.files.html.empty() && !several)
-    ATTNSCOPE_TRY(write_output(context, options.files.html, report::render_html(html_page(model, one.json))));
+    ATTNSCOPE_TRY(
+        write_output(context, options.files.html, report::render_html(html_page(model, loaded, one.json))));
   if (!options.repair.empty())
     ATTNSCOPE_TRY(formats::chrome::write_file(loaded.trace(), loaded.links(), options.repair));
   if (!options.guess.empty()) ATTNSCOPE_TRY(write_output(context, options.guess, write_guess(metrics)));

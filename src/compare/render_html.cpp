@@ -3,6 +3,7 @@
 
 #include "analysis/metrics.h"
 #include "base/text.h"
+#include "formats/chrome/writer.h"
 #include "profiler/export.h"
 #include "report/html/page.h"
 #include "report/html/timeline.h"
@@ -12,12 +13,18 @@
 namespace attnscope::compare {
 namespace {
 
-report::Timeline timeline_of(const VariantResult& variant) {
-  const trace::Trace trace = profiler::to_trace(variant.recording);
+// One recorded call as a timeline, and the whole recording as a trace to download.
+void add_recording(report::Page& page, const VariantResult& variant) {
+  profiler::ExportOptions options;
+  options.producer = "attnscope " ATTNSCOPE_VERSION;
+  options.trace_name = variant.name;
+  const trace::Trace trace = profiler::to_trace(variant.recording, options);
   const trace::Links links = trace::Links::build(trace);
   const Metrics metrics = compute_metrics(trace, links);
   const auto [begin, end] = report::typical_step(metrics);
-  return report::make_timeline(metrics, variant.name, begin, end);
+  page.timelines.push_back(report::make_timeline(metrics, variant.name, begin, end));
+  if (auto bytes = formats::chrome::gzip_bytes(trace, links))
+    page.traces.push_back({variant.name, variant.name + ".json.gz", std::move(*bytes)});
 }
 
 }  // namespace
@@ -42,7 +49,7 @@ std::string render_html(const CompareResult& r) {
   page.method = method_text(r);
   page.result_json = render_json(r);
   for (const VariantResult& v : r.variants)
-    if (v.ok() && !v.recording.steps.empty()) page.timelines.push_back(timeline_of(v));
+    if (v.ok() && !v.recording.steps.empty()) add_recording(page, v);
   return report::render_html(page);
 }
 

@@ -164,4 +164,8 @@ std::unique_ptr<Sink> append_to(std::string& text) {
   return std::make_unique<StringSink>(text);
 }
 
+std::unique_ptr<Sink> append_gzip_to(std::string& bytes) {
+  return std::make_unique<GzipSink>(append_to(bytes));
+}
+
 }  // namespace attnscope::formats

@@ -21,5 +21,7 @@ class Sink {
 Result<std::unique_ptr<Sink>> create_file(const std::string& path);
 // Appends to text, which must outlive the sink.
 std::unique_ptr<Sink> append_to(std::string& text);
+// The same, gzip-compressed.
+std::unique_ptr<Sink> append_gzip_to(std::string& bytes);
 
 }  // namespace attnscope::formats

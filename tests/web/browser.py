@@ -49,6 +49,7 @@ class Check:
         self.timeline()
         self.strips()
         self.evidence()
+        self.downloads()
         self.layout()
         self.dark()
         self.accessibility()
@@ -100,6 +101,15 @@ class Check:
             shown = self.text(".timeline output")
             status = " ".join(s.text for s in self.driver.find_elements(By.CSS_SELECTOR, ".finding [role=status]"))
             self.that(f"event {number}" in shown or f"event {number}" in status, f"evidence {number} selects nothing")
+
+    def downloads(self):
+        texts = [b.text for b in self.driver.find_elements(By.CSS_SELECTOR, "#buttons button")]
+        self.that(any("JSON" in t for t in texts), "no data download")
+        good = self.driver.execute_script(
+            "return (page.traces ?? []).every(t => { const b = trace_bytes(t.gzip_base64); return b[0] === 31 && b[1] === 139 && b.length > 60; })")
+        self.that(good, "an embedded trace is not gzip")
+        if "compare" in self.page.name:
+            self.that(any("Download trace" in t for t in texts), "no trace download")
 
     def layout(self):
         self.driver.set_window_size(500, 900)

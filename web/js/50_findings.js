@@ -7,7 +7,7 @@ function findings_list(findings, timelines) {
       const found = timelines.find((t) => t.select_ordinal(evidence.ordinal));
       if (found) { found.canvas.scrollIntoView({ block: "center" }); found.canvas.focus(); } else status.textContent = ` event ${evidence.ordinal} is not in a timeline shown here`;
     };
-    return element("details", { class: `finding ${f.severity}`, id: `finding-${index + 1}`, open: index < 3 ? "" : null },
+    return element("details", { class: `finding severity-${f.severity}`, id: `finding-${index + 1}`, open: index < 3 ? "" : null },
       element("summary", { text: `${f.severity.toUpperCase()} ${f.id}: ${safe(f.title, 300)}` }),
       f.range ? element("p", { text: `In ${safe(f.range)}` }) : null,
       element("p", { text: `Why: ${safe(f.why, 2000)}` }), element("p", { text: `Remedy: ${safe(f.remedy, 2000)}` }),

@@ -416,4 +416,10 @@ Status write_file(const Trace& trace, const trace::Links& links, const std::stri
   return write(trace, links, *sink);
 }
 
+Result<std::string> gzip_bytes(const Trace& trace, const trace::Links& links) {
+  std::string bytes;
+  ATTNSCOPE_TRY(write(trace, links, *append_gzip_to(bytes)));
+  return bytes;
+}
+
 }  // namespace attnscope::formats::chrome

@@ -15,5 +15,7 @@ namespace attnscope::formats::chrome {
 // event that the trace keeps is written, with flow arrows from launches to device work. Errors: kIo.
 Status write_file(const trace::Trace& trace, const trace::Links& links, const std::string& path);
 Status write(const trace::Trace& trace, const trace::Links& links, Sink& sink);
+// The whole file as .json.gz bytes, for embedding.
+Result<std::string> gzip_bytes(const trace::Trace& trace, const trace::Links& links);
 
 }  // namespace attnscope::formats::chrome
