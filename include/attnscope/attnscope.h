@@ -7,6 +7,8 @@
  * then say what happened on this thread. No function prints, exits or throws. Handles may be used from any
  * thread; a plan from several at once. */
 
+/* NOLINTBEGIN(readability-identifier-naming, modernize-*): C names and C constructs */
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -141,4 +143,5 @@ ATTNSCOPE_API void attnscope_range_pop(void);
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND(readability-identifier-naming, modernize-*) */
 #endif

@@ -9,7 +9,7 @@
 
 using namespace attnscope;
 
-struct attnscope_plan {
+struct attnscope_plan {  // NOLINT(readability-identifier-naming): a name of the C ABI
   std::shared_ptr<const Plan> plan;
   std::string backend;
   std::string description;

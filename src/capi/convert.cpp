@@ -36,6 +36,7 @@ Result<DType> to_dtype(const attnscope_tensor& t, const char* name) {
 template <typename T>
 T field(const attnscope_request* r, T attnscope_request::* member, T missing) {
   const auto* at = reinterpret_cast<const char*>(&(r->*member));
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): T may be a pointer, and its own size is meant
   const auto end = static_cast<size_t>(at - reinterpret_cast<const char*>(r)) + sizeof(T);
   return end <= r->struct_size ? r->*member : missing;
 }

@@ -13,7 +13,7 @@
 
 using namespace attnscope;
 
-struct attnscope_session {
+struct attnscope_session {  // NOLINT(readability-identifier-naming): a name of the C ABI
   profiler::Session session;
 };
 

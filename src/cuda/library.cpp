@@ -54,7 +54,8 @@ void add_environment_of_python(std::vector<std::string>& folders, const fs::path
 
 std::string real_path(void* handle, std::string_view fallback) {
   link_map* map = nullptr;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name) return map->l_name;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map && map->l_name && *map->l_name)
+    return map->l_name;
   return std::string(fallback);
 }
 

@@ -231,7 +231,8 @@ class MathBuilder {
 
   void add_bool_mask() {
     std::array<int64_t, 4> n{1, 1, 1, 1};
-    for (int d = 0; d < r_.mask.rank; ++d) n[static_cast<size_t>(4 - r_.mask.rank + d)] = r_.mask.size(d);
+    for (int d = 0; d < r_.mask.rank; ++d)
+      n[static_cast<size_t>(4 - r_.mask.rank) + static_cast<size_t>(d)] = r_.mask.size(d);
     const int64_t ld = padded(n[3]);
     const size_t bias = program_.workspace.add(static_cast<size_t>(n[0] * n[1] * n[2] * ld * 4));
     fill_scalar_step(0, 0.0f);

@@ -231,10 +231,12 @@ extern "C" void attnscope_injection_start() {
     attnscope::profiler::injection::start_state();
   } catch (...) {
     // Out of memory: nothing is recorded, the program runs on.
+    attnscope::profiler::injection::set_range_sink(nullptr);
   }
 }
 
-// CUDA calls this at its start.
+// CUDA calls this at its start; the name is CUDA's.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   using namespace attnscope::profiler::injection;
   try {

@@ -141,6 +141,7 @@ extern "C" void attnscope_injection_start();  // inject.cpp
 
 // NVTX calls this when NVTX_INJECTION64_PATH names our library: the functions it asks for are replaced by
 // ours.
+// NOLINTNEXTLINE(readability-identifier-naming): the name is NVTX's
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t get_table) {
   using namespace attnscope::profiler::injection;
