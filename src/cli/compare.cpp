@@ -149,10 +149,12 @@ Result<int> run_compare(Context& context, const CompareOptions& options) {
     ATTNSCOPE_TRY(compare::check(*device, request));
   }
   ProgressLine progress(context);
-  ATTNSCOPE_ASSIGN(const compare::CompareResult result,
+  ATTNSCOPE_ASSIGN(compare::CompareResult result,
                    compare::compare(*device, request,
                                     [&](double done, std::string_view what) { progress.show(done, what); }));
   progress.clear();
+  if (options.device == "auto" && device->device().is_cpu())
+    result.device_note = fmt::format("on the CPU: no usable GPU ({})", compare::cuda_state());
   ATTNSCOPE_TRY(write_results(context, options, result));
   return verdict_code(options, result);
 }

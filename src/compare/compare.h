@@ -65,6 +65,7 @@ struct Expectation {
 
 struct CompareResult {
   Machine machine;
+  std::string device_note;  // why this device and not another; empty: it was asked for, or is the obvious one
   std::string device_name;
   DeviceType device = DeviceType::kCpu;
   int device_index = 0;

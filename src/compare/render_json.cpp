@@ -172,6 +172,7 @@ Json json_of(const VariantResult& v, const Peaks& peaks) {
 std::string render_json(const CompareResult& r) {
   Json machine = json_of(r.machine);
   machine["device"] = r.device_name;
+  if (!r.device_note.empty()) machine["device_note"] = r.device_note;
   machine["peaks"] = {{"flops", known(r.peaks.flops_per_s, r.peaks.flops_per_s > 0)},
                       {"flops_basis", r.peaks.flops_how},
                       {"bytes_per_s", known(r.peaks.bytes_per_s, r.peaks.bytes_per_s > 0)},

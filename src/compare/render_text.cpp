@@ -222,6 +222,7 @@ std::string notes_text(const CompareResult& r, const TextStyle& style, const Pai
 std::string render_text(const CompareResult& r, const TextStyle& style) {
   const Paint paint(style.colour);
   std::string text = paint.dim(wrap_parts(headline(r), style.width));
+  if (!r.device_note.empty()) text += paint.dim(wrap(r.device_note, 0, 2, style.width));
   text += paint.bold(wrap(verdict(r), 0, 0, style.width)) + "\n";
   if (const VariantResult* best = r.fastest()) {
     text += table_text(make_columns(r), style, paint);

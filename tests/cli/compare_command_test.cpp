@@ -1,5 +1,7 @@
 // attnscope compare and doctor as a person runs them: texts, files, exit codes, errors.
 // ATTNSCOPE_BLESS=1 rewrites tests/golden/.
+#include "compare/device.h"
+
 #include "cli/command.h"
 #include "formats/chrome/reader.h"
 #include "support/json_schema.h"
@@ -124,6 +126,17 @@ TEST(CompareCommand, JsonFitsItsSchemaAndTakesStdout) {
   EXPECT_EQ(counts["inplace"], std::pair(5, 0));
   EXPECT_EQ(counts["efficient"], std::pair(1, 0));
   EXPECT_EQ(counts["flash"], std::pair(1, 0));
+}
+
+TEST(CompareCommand, SaysWhyItRunsOnTheCpuWhenNobodyAskedForIt) {
+  const Outcome asked = attnscope(quick({"--backends", "flash"}));
+  EXPECT_THAT(asked.out, Not(HasSubstr("no usable GPU")));
+  if (compare::cuda_device_count() > 0) GTEST_SKIP() << "this machine has a GPU: auto takes it";
+  const Outcome o =
+      attnscope({"compare", "--shape", "1,1,32,16", "--rounds", "2", "--backends", "flash", "--json", "-"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_fits("compare", o.out);
+  EXPECT_THAT(o.out, HasSubstr("on the CPU: no usable GPU ("));
 }
 
 TEST(CompareCommand, TracesHoldExactlyWhatTheTableCounts) {
