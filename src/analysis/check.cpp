@@ -262,6 +262,15 @@ CheckLine missing_line(const RuleFacts& facts, const GuessTable& table) {
   return line;
 }
 
+// In a file that was cut, what holds may hold only because the rest is missing.
+void doubt(std::vector<CheckLine>& lines) {
+  for (CheckLine& line : lines) {
+    if (line.verdict != Verdict::kHeld) continue;
+    line.verdict = Verdict::kUnknown;
+    line.seen += " (the file is cut: later events are missing)";
+  }
+}
+
 }  // namespace
 
 CheckReport check_guess(const Metrics& metrics, const Guess& guess) {
@@ -278,6 +287,7 @@ CheckReport check_guess(const Metrics& metrics, const Guess& guess) {
     } else {
       for (const Expectation& e : table.expectations) subject.lines.push_back(check_line(facts, found, e));
     }
+    if (metrics.trace->truncated()) doubt(subject.lines);
     for (const CheckLine& line : subject.lines)
       (line.verdict == Verdict::kHeld     ? report.held
        : line.verdict == Verdict::kBroken ? report.broken

@@ -268,6 +268,9 @@ Result<GuessTable> read_table(std::string_view source, std::string_view name, co
     ATTNSCOPE_ASSIGN(Expectation expectation, KeyReader(source, written, node).read());
     out.expectations.push_back(std::move(expectation));
   }
+  if (out.expectations.empty())
+    return bad(source, out.line, fmt::format("'{}' states nothing", terminal_safe(name, 60)),
+               "say what you expect of it: kernels = 5");
   std::sort(out.expectations.begin(), out.expectations.end(),
             [](const Expectation& a, const Expectation& b) { return a.line < b.line; });
   return out;

@@ -147,6 +147,8 @@ bool starts_device_work(std::string_view call) {
 
 bool is_cpu_only(const Trace& trace, const Links& links) {
   if (!links.device_work().empty()) return false;
+  // A file that describes a device and was cut lost the device's events.
+  if (trace.truncated() && !trace.devices().empty()) return false;
   bool operators = false;
   for (EventIndex i = 0; i < trace.size(); ++i) {
     const EventClass cls = trace.cls(i);

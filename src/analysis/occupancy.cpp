@@ -48,6 +48,14 @@ int barriers_per_sm(int major, int max_blocks) {
   return major < 9 ? 0 : max_blocks >= 32 ? 2 * max_blocks : max_blocks;
 }
 
+// Of three positive sizes out of a file; saturates where no device could launch it.
+int64_t product(const std::array<int32_t, 3>& sizes) {
+  int64_t all = 1;
+  for (const int32_t size : sizes)
+    if (__builtin_mul_overflow(all, int64_t{size}, &all)) return INT64_MAX;
+  return all;
+}
+
 void count_registers(const SmLimits& sm, const BlockDemand& demand, Occupancy& out) {
   const int64_t per_warp = round_up(demand.registers * sm.warp_size, sm.register_granularity);
   out.registers_per_block = per_warp * out.warps_per_block;
@@ -174,14 +182,21 @@ std::optional<BlockDemand> block_demand(const trace::KernelConfig& config) {
   demand.registers = config.registers;
   demand.shared_bytes = std::max<int64_t>(config.shared_bytes, 0);
   if (config.grid[0] > 0 && config.grid[1] > 0 && config.grid[2] > 0)
-    demand.grid_blocks = int64_t{config.grid[0]} * config.grid[1] * config.grid[2];
+    demand.grid_blocks = product(config.grid);
   if (config.cluster[0] > 0 && config.cluster[1] > 0 && config.cluster[2] > 0)
-    demand.cluster_blocks = int64_t{config.cluster[0]} * config.cluster[1] * config.cluster[2];
+    demand.cluster_blocks = product(config.cluster);
   if (config.shared_optin > 0) demand.shared_limit = config.shared_optin;
   return demand;
 }
 
-Occupancy occupancy(const SmLimits& sm, const BlockDemand& demand) {
+Occupancy occupancy(const SmLimits& sm, const BlockDemand& asked) {
+  // Demands come from files: whatever no device could hold fits nothing, and is cut so that sums stay
+  // defined.
+  constexpr int64_t kMoreThanAnyDevice = int64_t{1} << 24;
+  BlockDemand demand = asked;
+  for (auto* value : {&demand.threads, &demand.registers, &demand.shared_bytes})
+    *value = std::clamp<int64_t>(*value, 0, kMoreThanAnyDevice);
+  demand.barriers = std::min<decltype(demand.barriers)>(demand.barriers, 1 << 20);
   Occupancy out;
   out.max_warps_per_sm = sm.max_warps_per_sm();
   out.warps_per_block =

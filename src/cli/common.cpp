@@ -1,10 +1,12 @@
 #include "cli/common.h"
 
 #include "base/error.h"
+#include "base/output_path.h"
 #include "base/text.h"
 
 #include <CLI/CLI.hpp>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,22 +148,21 @@ Status write_output(Context& context, const std::string& path, std::string_view 
     context.out << content;
     return {};
   }
-  const std::string temporary = path + ".tmp" + std::to_string(getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  const OutputPath target = resolve_output(path);
+  const std::string written = target.in_place ? target.path : target.path + ".tmp" + std::to_string(getpid());
+  const auto failed = [&](int code) {
+    if (!target.in_place) std::remove(written.c_str());
+    return fail(ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(code),
+                "choose a writable place, or - for stdout");
+  };
+  errno = 0;
+  std::ofstream file(written, std::ios::binary | (target.in_place ? std::ios::out : std::ios::trunc));
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
-  const int write_errno = errno;
-  if (!file) {
-    std::remove(temporary.c_str());
-    return fail(ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(write_errno),
-                "choose a writable place, or - for stdout");
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int rename_errno = errno;
-    std::remove(temporary.c_str());
-    return fail(ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(rename_errno),
-                "choose a writable place, or - for stdout");
-  }
+  if (!file) return failed(errno);
+  if (target.in_place) return {};
+  if (chmod(written.c_str(), target.mode) != 0 || std::rename(written.c_str(), target.path.c_str()) != 0)
+    return failed(errno);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -160,9 +161,13 @@ Status parse_lengths(const std::string& text, Problem& p) {
 Status parse_scalars(const CompareOptions& o, Problem& p) {
   if (!o.scale.empty()) {
     ATTNSCOPE_ASSIGN(p.scale, real_number("--scale", o.scale));
+    if (std::fabs(*p.scale) > std::numeric_limits<float>::max())
+      return usage("scores are computed in f32", "--scale {} does not fit f32", *p.scale);
   }
   if (!o.softcap.empty()) {
     ATTNSCOPE_ASSIGN(p.softcap, real_number("--softcap", o.softcap));
+    if (p.softcap > std::numeric_limits<float>::max())
+      return usage("scores are computed in f32", "--softcap {} does not fit f32", p.softcap);
     if (p.softcap < 0) return usage("0 turns it off", "--softcap is {}; it must be at least 0", p.softcap);
   }
   if (!o.dropout.empty()) {
@@ -334,7 +339,9 @@ Result<compare::CompareRequest> to_request(const CompareOptions& options, Device
   ATTNSCOPE_TRY(parse_problem(options, request.problem));
   ATTNSCOPE_TRY(parse_measure(options, request.measure));
   if (!options.backends.empty())
-    for (const std::string_view name : split(options.backends, ',')) request.variants.emplace_back(name);
+    for (const std::string_view name : split(options.backends, ','))
+      if (std::find(request.variants.begin(), request.variants.end(), name) == request.variants.end())
+        request.variants.emplace_back(name);
   if (!options.guess.empty()) {
     if (options.ask) return usage("use one of them", "--guess and --ask both state the guess");
     ATTNSCOPE_ASSIGN(request.guess, compare::read_guess_file(options.guess));

@@ -41,6 +41,16 @@ Status check_points(const compare::BenchDevice& device, const compare::CompareRe
   return {};
 }
 
+// All that a measurement depends on: a log of anything else is another sweep's.
+std::string sweep_identity(const compare::BenchDevice& device, const CompareOptions& options,
+                           const compare::CompareRequest& request) {
+  const compare::MeasureOptions& m = request.measure;
+  return fmt::format("{} · {} · {} · {} · seed {} · threads {} · rounds {} · min-time {}{}", device.name(),
+                     compare::as_options(request.problem), join(options.sweep, " "),
+                     join(request.variants, ","), request.problem.seed, request.problem.threads, m.rounds,
+                     m.min_time_s, m.cold ? " · cold" : "");
+}
+
 }  // namespace
 
 Result<int> run_sweep(Context& context, const CompareOptions& options, const SweepProgress& progress) {
@@ -48,14 +58,14 @@ Result<int> run_sweep(Context& context, const CompareOptions& options, const Swe
   ATTNSCOPE_ASSIGN(const std::vector<compare::SweepAxis> axes, compare::parse_sweep(options.sweep));
   ATTNSCOPE_ASSIGN(const auto device, open_device(options));
   ATTNSCOPE_ASSIGN(compare::CompareRequest request, to_request(options, device->device().type));
+  ATTNSCOPE_TRY(compare::check_axes(request.problem, axes));
   const std::vector<compare::Problem> problems = compare::sweep_problems(request.problem, axes);
   ATTNSCOPE_TRY(check_points(*device, request, problems));
   request.measure.peaks = false;
   request.keep_recordings = false;
 
-  const std::string identity =
-      fmt::format("{} · {} · {} · {}", device->name(), compare::as_options(request.problem),
-                  join(options.sweep, " "), join(request.variants, ","));
+  const compare::Problem base = request.problem;
+  const std::string identity = sweep_identity(*device, options, request);
   ATTNSCOPE_ASSIGN(compare::SweepLog log, compare::SweepLog::open(options.resume, identity));
   for (size_t i = 0; i < problems.size(); ++i) {
     const std::string at = compare::point_name(axes, i);
@@ -73,7 +83,7 @@ Result<int> run_sweep(Context& context, const CompareOptions& options, const Swe
   progress(1, "");
   compare::SweepResult result;
   result.device_name = device->name();
-  result.base = request.problem;
+  result.base = base;
   result.axes = axes;
   result.points = log.points();
   ATTNSCOPE_TRY(write_sweep(context, options.files, result));

@@ -98,6 +98,13 @@ struct Options {
   double least_share = 1;
 };
 
+// What a cut file lacks would read as a saving.
+Status refuse_cut(const LoadedTrace& loaded, const std::string& path) {
+  if (!loaded.trace().truncated()) return {};
+  return fail(ErrorCode::kBadInput, path + " was cut: what is missing would count as faster",
+              "record it again; attnscope explain shows what is left");
+}
+
 Result<Diff> make_diff(const Options& options, const DiffOptions& diff_options) {
   const std::optional<Json> a = read_compare(options.a), b = read_compare(options.b);
   if (a.has_value() != b.has_value())
@@ -113,6 +120,8 @@ Result<Diff> make_diff(const Options& options, const DiffOptions& diff_options) 
   }
   ATTNSCOPE_ASSIGN(const LoadedTrace trace_a, load_trace(options.a));
   ATTNSCOPE_ASSIGN(const LoadedTrace trace_b, load_trace(options.b));
+  ATTNSCOPE_TRY(refuse_cut(trace_a, options.a));
+  ATTNSCOPE_TRY(refuse_cut(trace_b, options.b));
   const Metrics metrics_a = compute_metrics(trace_a.trace(), trace_a.links());
   const Metrics metrics_b = compute_metrics(trace_b.trace(), trace_b.links());
   return diff_traces(metrics_a, metrics_b, diff_options);
@@ -132,6 +141,11 @@ int run_diff(Context& context, const Arguments& arguments) {
       ->check(CLI::Range(0.0, 100.0));
   options.files.add_to(app, OutputFiles::kJson);
   if (const std::optional<int> code = parse(context, app, arguments)) return *code;
+  for (const double percent : {options.threshold_percent, options.least_share})
+    if (!std::isfinite(percent))
+      return print_error(
+          context, Error{ErrorCode::kInvalidArgument, fmt::format("{} is not a number of percent", percent),
+                         "e.g. --threshold 5"});
   const DiffOptions diff_options{options.threshold_percent / 100, options.least_share};
   const Result<Diff> diff = make_diff(options, diff_options);
   if (!diff) return print_error(context, diff.error());

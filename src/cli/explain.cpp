@@ -2,6 +2,7 @@
 #include "analysis/check.h"
 #include "analysis/metrics.h"
 #include "analysis/rule.h"
+#include "base/output_path.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
@@ -19,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <ostream>
 
 namespace attnscope::cli {
@@ -122,6 +124,31 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
   return one;
 }
 
+// Two outputs in one place would destroy each other, and an output over the input would destroy that.
+Status check_outputs(const ExplainOptions& options, const std::vector<std::string>& inputs) {
+  const std::array<std::pair<const char*, const std::string*>, 5> outputs{
+      {{"--json", &options.files.json},
+       {"--markdown", &options.files.markdown},
+       {"--html", &options.files.html},
+       {"--repair", &options.repair},
+       {"--write-guess", &options.guess}}};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [option, file] = outputs[i];
+    if (file->empty()) continue;
+    for (size_t j = 0; j < i; ++j)
+      if (*outputs[j].second == *file || same_file(*outputs[j].second, *file))
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("{} and {} both go to {}", outputs[j].first, option, terminal_safe(*file)),
+                    "give each a place of its own");
+    for (const std::string& input : inputs)
+      if (same_file(input, *file))
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("{} would overwrite the trace {}", option, terminal_safe(input)),
+                    "name another file");
+  }
+  return {};
+}
+
 Result<bool> explain_all(Context& context, const ExplainOptions& options) {
   ATTNSCOPE_ASSIGN(const FailOn fail_on, parse_fail_on(options.fail_on));
   ATTNSCOPE_ASSIGN(const std::vector<std::string> paths, expand_inputs(options.inputs));
@@ -133,6 +160,7 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("{} takes one trace; these are {}", option, paths.size()),
                   "run it once per trace");
+  ATTNSCOPE_TRY(check_outputs(options, paths));
   std::vector<report::RankSummary> ranks;
   std::vector<std::string> documents;
   std::string markdown;

@@ -156,7 +156,7 @@ std::string render_json(const std::vector<CaseResult>& results, const std::strin
 int run_verify(Context& context, const Arguments& arguments) {
   VerifyArguments a;
   CLI::App app("Runs correctness cases on every backend that accepts them; exit code 1 when one is wrong.",
-               "attnscope verify");
+               "verify");
   app.add_option("files", a.files,
                  "case files (JSON lines; format: tests/cases/README.md); none: the built-in set");
   app.add_option("--backends", a.backends, "only these, comma-separated");

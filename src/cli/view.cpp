@@ -101,7 +101,7 @@ void add_routes(httplib::Server& server, const std::string& token, const std::st
 }
 
 int run_view(Context& context, const Arguments& arguments) {
-  CLI::App app("Serves one report page on loopback until its tab is closed.", "attnscope view");
+  CLI::App app("Serves one report page on loopback until its tab is closed.", "view");
   std::string path;
   app.add_option("PAGE", path, "a page that --html wrote")->required();
   if (const auto code = parse(context, app, arguments)) return *code;

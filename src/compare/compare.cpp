@@ -5,6 +5,7 @@
 #include "analysis/occupancy.h"
 #include "analysis/rule.h"
 #include "attention/backend.h"
+#include "attention/cost.h"
 #include "base/text.h"
 #include "profiler/export.h"
 #include "report/html/timeline.h"
@@ -45,6 +46,7 @@ class Comparison {
   Status record(Contender& c);
   void find(Contender& c);
   void expect(CompareResult& result);
+  CostModel with_lengths(CostModel cost) const;
   void fail_with(Contender& c, const Error& error);
   void report(double done, std::string_view what) const {
     if (progress_) progress_(done, what);
@@ -114,7 +116,7 @@ Contender Comparison::enter(const std::string& name) {
     return c;
   }
   c.plan = std::move(*planned);
-  c.result.cost = c.plan->cost();
+  c.result.cost = with_lengths(c.plan->cost());
   c.result.steps = c.plan->impl().steps();
   c.result.guess = formula_guess(request_.problem, c.result.cost);
   const auto stated = request_.guess.by_variant.find(name);
@@ -259,13 +261,35 @@ void Comparison::find(Contender& c) {
   if (!request_.keep_recordings) c.result.recording = {};
 }
 
+// A plan sees shapes only; here the lengths are known, so the work is that of the keys that count.
+CostModel Comparison::with_lengths(CostModel cost) const {
+  const Problem& p = request_.problem;
+  if (p.lengths.empty()) return cost;
+  cost.flops = cost.min_bytes = 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    Problem one = p;
+    one.batch = 1;
+    one.kv_len = p.lengths[static_cast<size_t>(b)];
+    if (one.kv_len == 0) continue;
+    one.lengths.clear();
+    one.mask_kind = MaskKind::kNone;
+    const Result<Request> request = request_shape(one);
+    if (!request) return cost;
+    const CostModel part = base_cost(*request);
+    cost.flops += part.flops;
+    cost.min_bytes += part.min_bytes;
+  }
+  return cost;
+}
+
 void Comparison::expect(CompareResult& result) {
   const auto planned = std::find_if(contenders_.begin(), contenders_.end(),
                                     [](const Contender& c) { return c.plan != nullptr; });
   if (planned == contenders_.end()) return;
   Expectation& e = result.expectation;
-  e.flops = planned->plan->cost().flops;
-  e.min_bytes = planned->plan->cost().min_bytes;
+  const CostModel cost = with_lengths(planned->plan->cost());
+  e.flops = cost.flops;
+  e.min_bytes = cost.min_bytes;
   if (result.peaks.flops_per_s > 0) e.compute_us = e.flops / result.peaks.flops_per_s * 1e6;
   if (result.peaks.bytes_per_s > 0) e.memory_us = e.min_bytes / result.peaks.bytes_per_s * 1e6;
 }

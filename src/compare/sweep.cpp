@@ -68,7 +68,10 @@ void set_axis(Problem& p, std::string_view axis, int64_t value) {
   if (axis == "seq") p.q_len = p.kv_len = value;
   if (axis == "head_dim") p.head_dim = p.value_dim = value;
   if (axis == "batch") p.batch = value;
-  if (axis == "heads") p.heads = p.kv_heads = value;
+  if (axis == "heads") {
+    p.kv_heads = value / (p.heads / p.kv_heads);
+    p.heads = value;
+  }
 }
 
 size_t grid_size(std::span<const SweepAxis> axes) {
@@ -100,6 +103,23 @@ Result<std::vector<SweepAxis>> parse_sweep(std::span<const std::string> words) {
       return bad(word, fmt::format("makes more than {} points", kMaxSweepPoints));
   }
   return axes;
+}
+
+Status check_axes(const Problem& base, std::span<const SweepAxis> axes) {
+  for (const SweepAxis& axis : axes) {
+    if (axis.name == "seq" && base.q_len != base.kv_len)
+      return bad("seq",
+                 fmt::format("sets one length, but here L is {} and S is {}", base.q_len, base.kv_len));
+    if (axis.name == "head_dim" && base.head_dim != base.value_dim)
+      return bad("head_dim", fmt::format("sets one head size, but here E is {} and Ev is {}", base.head_dim,
+                                         base.value_dim));
+    const int64_t group = base.heads / base.kv_heads;
+    for (const int64_t value : axis.values)
+      if (axis.name == "heads" && value % group != 0)
+        return bad("heads", fmt::format("{} do not come in groups of {}, the query heads of one kv head",
+                                        value, group));
+  }
+  return {};
 }
 
 std::vector<Problem> sweep_problems(const Problem& base, std::span<const SweepAxis> axes) {

@@ -22,6 +22,9 @@ struct SweepAxis {
 inline constexpr size_t kMaxSweepPoints = 1000;
 
 // The base problem at every point of the grid; the first axis varies fastest.
+// kInvalidArgument when an axis would change what the problem is: seq where L ≠ S, head_dim where E ≠ Ev,
+// heads that do not keep the ratio of query to kv heads.
+[[nodiscard]] Status check_axes(const Problem& base, std::span<const SweepAxis> axes);
 std::vector<Problem> sweep_problems(const Problem& base, std::span<const SweepAxis> axes);
 
 // What one variant did at one point.

@@ -1,4 +1,5 @@
-// The sweep's state file: a first line that names the sweep, then one JSON line a variant and point.
+// The sweep's state file: a first line that names the sweep, then one JSON line a finished point, all its
+// variants in it.
 #include "compare/sweep.h"
 
 #include "base/text.h"
@@ -46,6 +47,18 @@ bool from_json(const Json& j, SweepPoint& p) {
          number("p90_us", p.p90_us) && number("tflops", p.tflops) && number("rel_l2", p.rel_l2);
 }
 
+bool read_point(const Json& line, std::vector<SweepPoint>& out) {
+  if (!line.is_array() || line.empty()) return false;
+  for (const Json& variant : line) {
+    SweepPoint point;
+    if (!from_json(variant, point)) return false;
+    // A time that is not above zero was never measured.
+    if (point.ok && !(point.device_us > 0 && point.tflops >= 0)) return false;
+    out.push_back(std::move(point));
+  }
+  return true;
+}
+
 Status append(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::app | std::ios::binary);
   file << text << std::flush;
@@ -61,6 +74,9 @@ Result<SweepLog> SweepLog::open(const std::string& path, const std::string& iden
   SweepLog log;
   log.path_ = path;
   if (path.empty()) return log;
+  std::error_code kind;
+  if (std::filesystem::exists(path, kind) && !std::filesystem::is_regular_file(path, kind))
+    return fail(ErrorCode::kBadInput, fmt::format("{} is not a regular file", path), "name another file");
   std::ifstream file(path, std::ios::binary);
   std::string line;
   if (!file || !std::getline(file, line)) {
@@ -78,10 +94,9 @@ Result<SweepLog> SweepLog::open(const std::string& path, const std::string& iden
   // A point counts when its line is whole: the writer may have been killed in the middle of the last.
   std::streamoff whole = file.tellg();
   while (std::getline(file, line)) {
-    SweepPoint point;
-    const Json parsed = Json::parse(line, nullptr, false);
-    if (file.eof() || parsed.is_discarded() || !from_json(parsed, point)) break;
-    log.points_.push_back(std::move(point));
+    std::vector<SweepPoint> here;
+    if (file.eof() || !read_point(Json::parse(line, nullptr, false), here)) break;
+    for (SweepPoint& p : here) log.points_.push_back(std::move(p));
     whole = file.tellg();
   }
   file.close();
@@ -98,12 +113,13 @@ bool SweepLog::has(const std::string& at) const {
 }
 
 Status SweepLog::add(std::vector<SweepPoint> points) {
-  std::string lines;
+  Json line = Json::array();
   for (SweepPoint& p : points) {
-    lines += to_json(p).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    line.push_back(to_json(p));
     points_.push_back(std::move(p));
   }
-  return path_.empty() ? Status{} : append(path_, lines);
+  return path_.empty() ? Status{}
+                       : append(path_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace attnscope::compare

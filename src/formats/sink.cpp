@@ -1,5 +1,7 @@
 #include "formats/sink.h"
 
+#include "base/output_path.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <isa-l/igzip_lib.h>
@@ -9,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace attnscope::formats {
@@ -47,7 +50,10 @@ class FileSink final : public Sink {
     return {};
   }
   Status finish() override {
-    if (temporary_.empty()) return {};
+    if (temporary_.empty()) {  // standard output, or a device that is written in place
+      if (fd_ > STDERR_FILENO && close(std::exchange(fd_, -1)) != 0) return failed("write");
+      return {};
+    }
     if (close(fd_) != 0) {
       fd_ = -1;
       unlink(temporary_.c_str());
@@ -145,12 +151,15 @@ class ZstdSink final : public Sink {
 
 Result<std::unique_ptr<Sink>> create_file(const std::string& path) {
   if (path == "-") return std::make_unique<FileSink>(STDOUT_FILENO, "standard output", "");
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const OutputPath target = resolve_output(path);
+  const std::string temporary = target.in_place ? "" : fmt::format("{}.{}.tmp", target.path, getpid());
+  const int fd = target.in_place
+                     ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                     : open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, target.mode);
   if (fd < 0)
     return fail(ErrorCode::kIo, fmt::format("cannot create {}: {}", path, std::strerror(errno)),
                 "check that the folder exists and may be written");
-  std::unique_ptr<Sink> sink = std::make_unique<FileSink>(fd, path, temporary);
+  std::unique_ptr<Sink> sink = std::make_unique<FileSink>(fd, target.path, temporary);
   const auto ends = [&](std::string_view suffix) {
     return path.size() > suffix.size() &&
            path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0;

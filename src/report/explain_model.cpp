@@ -151,6 +151,10 @@ Verdict make_verdict(const ExplainModel& model) {
                   "No kernels, copies or fills: the device's work was recorded as {} {} events, {} in all.",
                   group_digits(static_cast<int64_t>(other.count)), terminal_safe(other.category, 40),
                   format_time_us(static_cast<double>(other.ns) / 1e3))};
+    if (model.trace->truncated())
+      return {
+          "cut",
+          "The file was cut before any event of the device: only what the host did until then can be shown."};
     return {"no-device-work", "No work on a device was recorded; only what the host did can be shown."};
   }
   if (metrics.gaps.devices.empty())
