@@ -76,7 +76,10 @@ class GzipSource final : public Unpacker {
       }
       if (available() == 0) {
         ATTNSCOPE_ASSIGN(const bool more, refill());
-        if (!more) {
+        // The decoder keeps up to 64 KiB to itself; a call without input hands them over before the file counts as cut.
+        if (!more && !drained_) {
+          drained_ = true;
+        } else if (!more) {
           damaged_ = finished_ = true;
           break;
         }
@@ -125,6 +128,7 @@ class GzipSource final : public Unpacker {
   }
 
   std::unique_ptr<inflate_state> state_;
+  bool drained_ = false;
 };
 
 class ZstdSource final : public Unpacker {

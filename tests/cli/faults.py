@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zlib
 
 source, program = pathlib.Path(sys.argv[1]), sys.argv[2]
 trace = source / "tests/data/traces/article/math.json.gz"
@@ -84,6 +85,14 @@ with tempfile.TemporaryDirectory() as scratch:
     done = run("explain", early)
     expect("explain of a trace cut before its device events", done, 0, "cut before any event of the device")
     check("no verdict about a CPU", "ran on the CPU" not in done.stdout)
+
+    # gzip cut early: what the decoder still holds is handed over.
+    short = work / "short.json.gz"
+    short.write_bytes(trace.read_bytes()[:3000])
+    unpacked = work / "short.json"
+    unpacked.write_bytes(zlib.decompressobj(31).decompress(short.read_bytes()))
+    events = [json.loads(run("explain", path, "--json", "-").stdout)["trace"]["events"] for path in (short, unpacked)]
+    check(f"a cut gzip gives what zlib can unpack: {events}", events[0] == events[1] > 50)
 
     # Gates that must not be talked out of their answer.
     expect("a threshold that is no number", run("diff", naive, naive, "--threshold", "nan"), 2)
