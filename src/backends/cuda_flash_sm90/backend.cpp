@@ -51,7 +51,7 @@ Result<const cuda::Image*> loaded(const EmbeddedImage& image, int device) {
   const EventScope scope("attnscope::load_image", EventKind::kRuntime);
   ATTNSCOPE_ASSIGN(cuda::Image fresh, cuda::Image::load(image.cubin(), "flash_forward", "flash_shared_bytes",
                                                         image.threads(), device));
-  return &cache.emplace(key, std::move(fresh)).first->second;
+  return &cache.emplace(key, fresh).first->second;
 }
 
 Problem problem_of(const Request& r) {
