@@ -76,7 +76,8 @@ class GzipSource final : public Unpacker {
       }
       if (available() == 0) {
         ATTNSCOPE_ASSIGN(const bool more, refill());
-        // The decoder keeps up to 64 KiB to itself; a call without input hands them over before the file counts as cut.
+        // The decoder keeps up to 64 KiB to itself; a call without input hands them over before the file
+        // counts as cut.
         if (!more && !drained_) {
           drained_ = true;
         } else if (!more) {
