@@ -105,6 +105,9 @@ void expect_golden(const std::string& name, const std::string& text) {
 }
 
 TEST(CompareCommand, GoldenText) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "instrumented kernels: flash need not be fastest, and the text names the fastest first";
+#endif
   const Outcome o = attnscope(quick({"--backends", "flash,naive", "--rounds", "9"}));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.err, "") << "no terminal: no progress";
