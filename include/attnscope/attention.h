@@ -156,7 +156,7 @@ class BackendPlan;  // src/attention/backend.h
 class Plan {
  public:
   Plan(const Backend& backend, std::shared_ptr<const BackendPlan> impl, CostModel cost,
-       std::vector<Refusal> refusals, std::string key = {});
+       std::vector<Refusal> refusals, std::string key = {}, std::string why = {});
   std::string_view backend_name() const;
   const CostModel& cost() const { return cost_; }
   size_t workspace_bytes() const;
@@ -167,6 +167,8 @@ class Plan {
   const Backend& backend() const { return *backend_; }
   // Key of the request it was made for (empty: any); run() refuses a request of another key.
   const std::string& key() const { return key_; }
+  // Why this backend: Decision::why.
+  const std::string& why() const { return why_; }
 
  private:
   const Backend* backend_;
@@ -174,6 +176,7 @@ class Plan {
   CostModel cost_;
   std::vector<Refusal> refusals_;
   std::string key_;
+  std::string why_;
 };
 
 // The winner and every refusal of every other backend, also when there is a winner.

@@ -114,8 +114,9 @@ Result<std::shared_ptr<const Plan>> cached_plan(const Request& request, const Ch
   if (decision.winner == nullptr) return tl::unexpected(no_backend_error(decision, options));
   ATTNSCOPE_ASSIGN(auto impl, decision.winner->plan(request));
   const CostModel cost = impl->cost();
-  return plan_cache().insert(full_key, std::make_shared<const Plan>(*decision.winner, std::move(impl), cost,
-                                                                    std::move(decision.refusals), key));
+  return plan_cache().insert(
+      full_key, std::make_shared<const Plan>(*decision.winner, std::move(impl), cost,
+                                             std::move(decision.refusals), key, std::move(decision.why)));
 }
 
 Status run_checked(const Plan& plan, const Request& request, const Outputs& outputs,

@@ -7,12 +7,13 @@
 namespace attnscope {
 
 Plan::Plan(const Backend& backend, std::shared_ptr<const BackendPlan> impl, CostModel cost,
-           std::vector<Refusal> refusals, std::string key)
+           std::vector<Refusal> refusals, std::string key, std::string why)
     : backend_(&backend),
       impl_(std::move(impl)),
       cost_(cost),
       refusals_(std::move(refusals)),
-      key_(std::move(key)) {}
+      key_(std::move(key)),
+      why_(std::move(why)) {}
 
 std::string_view Plan::backend_name() const {
   return backend_->name();
@@ -36,6 +37,7 @@ std::string Plan::describe() const {
       backend_->name(), backend_->description(), counted(cost_.kernels, "kernel", "kernels"),
       counted(cost_.copies, "copy", "copies"), counted(cost_.fills, "fill", "fills"),
       format_bytes(cost_.moved_bytes), format_bytes(cost_.min_bytes), format_bytes(cost_.intermediate_bytes));
+  if (!why_.empty()) text += fmt::format("chosen: {}\n", why_);
   int n = 0;
   for (const std::string& step : impl_->steps()) text += fmt::format("{:>4}  {}\n", ++n, step);
   if (!refusals_.empty()) text += "refused\n";
