@@ -1,0 +1,29 @@
+#pragma once
+// The kernel images that the build embedded (images.cmake of this folder; the f32 ones of cuda_efficient have
+// the same rows): one per configuration and dtype.
+
+#include "attnscope/dtype.h"
+
+#include <cstddef>
+#include <span>
+
+namespace attnscope::mma {
+
+struct EmbeddedImage {
+  const char* name;
+  DType dtype;
+  int e;          // head size it computes, of keys and of values; smaller ones are filled with zeros
+  int rows;       // of a block
+  int keys;       // per step
+  int threads;    // of a block
+  bool featured;  // takes masks, softcap, slopes, dropout, pages and any alignment; else only what Geometry
+                  // says
+  const std::byte *begin,
+      *end;  // a fat binary: machine code for several architectures and PTX for later ones
+
+  std::span<const std::byte> bytes() const { return {begin, static_cast<size_t>(end - begin)}; }
+};
+
+std::span<const EmbeddedImage> images();  // bf16 and f16
+
+}  // namespace attnscope::mma
