@@ -4,6 +4,7 @@
 
 #include "attention/cost.h"
 #include "attention/refusal.h"
+#include "backends/cuda_flash_sm90/exact.h"
 #include "backends/cuda_flash_sm90/images.h"
 #include "backends/cuda_flash_sm90/params.h"
 #include "backends/cuda_flash_sm90/schedule.h"
@@ -127,16 +128,35 @@ struct Prepared {
   Schedule schedule;
   Params params;
   int blocks = 0;
+  std::string note;  // how an exact instance was had, or why not (exact.h); empty: none was wanted
 };
+
+Result<Prepared> ready(const Request& r, const Choice& choice, int multiprocessors) {
+  Prepared p{choice.image, nullptr, choice.schedule, constant_params(r, choice), 0, {}};
+  p.blocks = std::min(multiprocessors, p.params.tiles);
+  ATTNSCOPE_ASSIGN(p.image, loaded(*choice.image, r.q.device.index));
+  return p;
+}
 
 Result<Prepared> prepare(const Request& r, int multiprocessors, bool any_output) {
   const Choice choice = choose_image(r, multiprocessors, any_output);
   if (choice.image == nullptr)
     return fail(ErrorCode::kInternal,
                 fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
-  Prepared p{choice.image, nullptr, choice.schedule, constant_params(r, choice), 0};
-  p.blocks = std::min(multiprocessors, p.params.tiles);
-  ATTNSCOPE_ASSIGN(p.image, loaded(*choice.image, r.q.device.index));
+  flash_sm90::ExactImage exact;
+  if (!any_output) exact = flash_sm90::exact_image(r, *choice.image);
+  if (exact.image != nullptr) {
+    const Schedule schedule =
+        flash_sm90::choose_schedule(problem_of(r), shape_of(*exact.image), multiprocessors);
+    Result<Prepared> made = ready(r, {exact.image, schedule}, multiprocessors);
+    if (made) {
+      made->note = exact.note;
+      return made;
+    }
+    exact.note += fmt::format(", but it does not load: {}", made.error().message);
+  }
+  ATTNSCOPE_ASSIGN(Prepared p, ready(r, choice, multiprocessors));
+  p.note = exact.note;
   return p;
 }
 
@@ -169,10 +189,10 @@ class FlashPlan final : public BackendPlan {
     return {fmt::format(
         "kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared; {} heads walked "
         "together, "
-        "balance {:.1f} %",
+        "balance {:.1f} %{}{}",
         kKernel, p.embedded->name, p.embedded->rows(), p.embedded->keys, p.blocks, p.embedded->threads(),
         p.image->resources().registers, format_bytes(p.image->resources().shared_bytes),
-        p.schedule.group_heads, 100 * p.schedule.balance)};
+        p.schedule.group_heads, 100 * p.schedule.balance, p.note.empty() ? "" : "; ", p.note)};
   }
 
  private:

@@ -1,0 +1,136 @@
+#include "backends/cuda_flash_sm90/exact.h"
+
+#include "attention/cost.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace attnscope::flash_sm90 {
+namespace {
+
+// Measured on an H200: docs/kernels/jit.md.
+constexpr double kLeastSaving = 0.08;  // of the products' work
+constexpr double kLeastFlops = 2e9;    // a call shorter than about 5 µs does not get faster
+
+int rounded_up(int64_t n, int to) {
+  return static_cast<int>((n + to - 1) / to * to);
+}
+
+// What distinguishes the exact instance from the embedded image.
+struct Shape {
+  int e, ev, keys;
+};
+
+// E in steps of wgmma's contraction; Ev in steps of 16, of 32 where O leaves by direct stores.
+Shape shape_for(const Request& r, const EmbeddedImage& embedded) {
+  Shape s{rounded_up(r.head_dim(), 16), rounded_up(r.value_dim(), 16), embedded.keys};
+  if (embedded.ev > 128) s.ev = rounded_up(r.value_dim(), 32);
+  // Room that the third panel's rest leaves: more keys a step.
+  if (embedded.e == 192 && embedded.ev == 192 && s.ev <= 160) s.keys = 112;
+  return s;
+}
+
+std::vector<std::string> defines_of(const EmbeddedImage& embedded, const Shape& s) {
+  std::vector<std::string> defines;
+  for (const std::string_view define : split(embedded.defines, ';')) {
+    const std::string_view name = define.substr(0, define.find('='));
+    if (name == "ATTNSCOPE_E")
+      defines.push_back(fmt::format("ATTNSCOPE_E={}", s.e));
+    else if (name == "ATTNSCOPE_EV")
+      defines.push_back(fmt::format("ATTNSCOPE_EV={}", s.ev));
+    else if (name == "ATTNSCOPE_COLUMNS")
+      defines.push_back(fmt::format("ATTNSCOPE_COLUMNS={}", s.keys));
+    else
+      defines.emplace_back(define);
+  }
+  return defines;
+}
+
+// An instance and the memory of its cubin.
+struct Kept {
+  std::string name, cubin;
+  EmbeddedImage image;
+  std::string note;
+};
+
+Kept keep(const cuda::KernelInstance& instance, cuda::JitKernel kernel, const EmbeddedImage& embedded,
+          const Shape& s) {
+  Kept kept{instance.name, std::move(kernel.cubin), embedded, {}};
+  kept.note = kernel.from_cache ? fmt::format("exact instance from the cache ({})", kernel.compiler)
+                                : fmt::format("exact instance compiled by {} in {:.1f} s", kernel.compiler,
+                                              kernel.compile_s);
+  if (!kernel.note.empty()) kept.note += "; " + kernel.note;
+  kept.image.e = s.e;
+  kept.image.ev = s.ev;
+  kept.image.keys = s.keys;
+  return kept;
+}
+
+}  // namespace
+
+cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embedded) {
+  const Shape s = shape_for(r, embedded);
+  const double saving = 1 - static_cast<double>(s.e + s.ev) / (embedded.e + embedded.ev);
+  if (saving <= 0) return {std::nullopt, fmt::format("the embedded image {} fits", embedded.name)};
+  if (saving < kLeastSaving)
+    return {std::nullopt,
+            fmt::format("only {:.0f} % of the products of {} are over zeros", 100 * saving, embedded.name)};
+  if (base_cost(r).flops < kLeastFlops)
+    return {std::nullopt, "the call is too short to gain from an exact instance"};
+  cuda::KernelInstance instance;
+  instance.name = fmt::format("{}_exact_e{}_v{}_k{}", embedded.name, s.e, s.ev, s.keys);
+  instance.entry = "backends/cuda_flash_sm90/image/entry.cu";
+  instance.defines = defines_of(embedded, s);
+  instance.arch = "sm_90a";
+  instance.sources = cuda::kernel_sources();
+  return {std::move(instance), {}};
+}
+
+cuda::WantedInstance wanted_instance(const Request& r) {
+  const bool causal = r.causal != CausalMode::kNone;
+  const EmbeddedImage* best = nullptr;
+  for (const EmbeddedImage& image : images()) {
+    if (image.dtype != r.q.dtype || image.causal != causal || image.any_output || image.e < r.head_dim() ||
+        image.ev < r.value_dim())
+      continue;
+    if (best == nullptr || image.e + image.ev < best->e + best->ev) best = &image;
+  }
+  if (best == nullptr) return {std::nullopt, "takes bf16 and f16 with head sizes up to 256"};
+  return exact_instance(r, *best);
+}
+
+ExactImage exact_image(const Request& r, const EmbeddedImage& embedded) {
+  const cuda::WantedInstance wanted = exact_instance(r, embedded);
+  if (!wanted.instance) return {};
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<const Kept>> all;  // elements never move
+  const std::scoped_lock lock(mutex);
+  if (const auto it = all.find(wanted.instance->name); it != all.end()) {
+    const Kept& kept = *it->second;
+    return {kept.cubin.empty() ? nullptr : &kept.image, kept.note};
+  }
+  Result<cuda::JitKernel> kernel = cuda::jit_kernel(*wanted.instance);
+  if (!kernel) {
+    const std::string note = fmt::format("computes head sizes {} and {} over zeros: no exact instance: {}",
+                                         embedded.e, embedded.ev, kernel.error().message);
+    // What was switched off may be switched on again; what failed fails again.
+    if (kernel.error().code != ErrorCode::kInvalidArgument && !note.ends_with("ATTNSCOPE_JIT=off"))
+      all.emplace(wanted.instance->name,
+                  std::make_unique<Kept>(Kept{wanted.instance->name, {}, embedded, note}));
+    return {nullptr, note};
+  }
+  auto kept =
+      std::make_unique<Kept>(keep(*wanted.instance, std::move(*kernel), embedded, shape_for(r, embedded)));
+  kept->image.name = kept->name.c_str();
+  kept->image.begin = reinterpret_cast<const std::byte*>(kept->cubin.data());
+  kept->image.end = kept->image.begin + kept->cubin.size();
+  const Kept& there = *all.emplace(wanted.instance->name, std::move(kept)).first->second;
+  return {&there.image, there.note};
+}
+
+}  // namespace attnscope::flash_sm90

@@ -1,0 +1,90 @@
+#include "base/sha256.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace attnscope {
+namespace {
+
+constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t big_endian(const unsigned char* p) {
+  return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | uint32_t{p[3]};
+}
+
+}  // namespace
+
+void Sha256::block(const unsigned char* bytes) {
+  uint32_t w[64];
+  for (int i = 0; i < 16; ++i) w[i] = big_endian(bytes + 4 * i);
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  uint32_t v[8];
+  std::copy(state_, state_ + 8, v);
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(v[4], 6) ^ std::rotr(v[4], 11) ^ std::rotr(v[4], 25);
+    const uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
+    const uint32_t t1 = v[7] + s1 + choice + kRound[i] + w[i];
+    const uint32_t s0 = std::rotr(v[0], 2) ^ std::rotr(v[0], 13) ^ std::rotr(v[0], 22);
+    const uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
+    std::copy_backward(v, v + 7, v + 8);
+    v[4] += t1;
+    v[0] = t1 + s0 + majority;
+  }
+  for (int i = 0; i < 8; ++i) state_[i] += v[i];
+}
+
+void Sha256::add(std::string_view bytes) {
+  size_t held = static_cast<size_t>(length_ % 64);
+  length_ += bytes.size();
+  while (!bytes.empty()) {
+    const size_t n = std::min(bytes.size(), 64 - held);
+    std::memcpy(pending_ + held, bytes.data(), n);
+    bytes.remove_prefix(n);
+    held += n;
+    if (held < 64) return;
+    block(pending_);
+    held = 0;
+  }
+}
+
+void Sha256::add_field(std::string_view bytes) {
+  uint64_t size = bytes.size();
+  char prefix[8];
+  for (char& byte : prefix) byte = static_cast<char>(size & 0xff), size >>= 8;
+  add({prefix, 8});
+  add(bytes);
+}
+
+std::string Sha256::hex() {
+  const uint64_t bits = length_ * 8;
+  add(std::string_view("\x80", 1));
+  while (length_ % 64 != 56) add(std::string_view("\0", 1));
+  char end[8];
+  for (int i = 0; i < 8; ++i) end[i] = static_cast<char>(bits >> (56 - 8 * i) & 0xff);
+  add({end, 8});
+  std::string text;
+  for (const uint32_t word : state_)
+    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 15];
+  return text;
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.hex();
+}
+
+}  // namespace attnscope
