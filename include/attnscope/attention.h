@@ -108,6 +108,10 @@ struct Request {
   Lengths lengths;
   Paging paging;
   TensorView sinks;  // optional float [Hq]: one more logit per head that takes weight and gives no value
+  // Optional f32 [Hq] or [B, Hq]: slope · −|d − j| is added to the score of query i and key j after softcap,
+  // with d the diagonal that the causal mode defines (i + S − L for kLowerRight, else i; within the sequence
+  // when packed). ALiBi as FlashAttention adds it.
+  TensorView alibi_slopes;
   std::string score_program;  // reserved: an expression over (score, b, h, i, j)
   Wants wants;
   Limits limits;

@@ -90,6 +90,7 @@ typedef struct attnscope_request {
   int32_t want_gradients, deterministic;
   int32_t limit_sm_count, limit_splits, limit_threads, reserved;
   int64_t limit_memory_bytes;
+  const attnscope_tensor* alibi_slopes; /* NULL or float32 [Hq] or [B, Hq] */
 } attnscope_request;
 
 ATTNSCOPE_API void attnscope_request_init(attnscope_request* request);

@@ -13,7 +13,7 @@ _TYPES = {"float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16"
           "int32": (0, 32), "int64": (0, 64)}
 _FIELDS = ("window_left", "window_right", "softcap", "dropout_p", "dropout_seed", "dropout_offset", "page_size",
            "want_gradients", "deterministic", "limit_sm_count", "limit_splits", "limit_threads", "limit_memory_bytes")
-_TENSORS = ("mask", "kv_lengths", "cu_q", "cu_k", "block_table", "append_k", "append_v", "sinks")
+_TENSORS = ("mask", "kv_lengths", "cu_q", "cu_k", "block_table", "append_k", "append_v", "sinks", "alibi_slopes")
 
 
 class Error(RuntimeError):

@@ -35,7 +35,7 @@ class Request(C.Structure):
         ("page_size", C.c_int64), ("append_k", TensorP), ("append_v", TensorP), ("sinks", TensorP),
         ("want_gradients", C.c_int32), ("deterministic", C.c_int32),
         ("limit_sm_count", C.c_int32), ("limit_splits", C.c_int32), ("limit_threads", C.c_int32), ("reserved", C.c_int32),
-        ("limit_memory_bytes", C.c_int64)]
+        ("limit_memory_bytes", C.c_int64), ("alibi_slopes", TensorP)]
 
 
 def candidates():

@@ -64,6 +64,7 @@ std::string request_key(const Request& r) {
   key.put(r.paging.append_k, r.paging.append_k.data != nullptr);
   key.put(r.paging.append_v, r.paging.append_v.data != nullptr);
   key.put(r.sinks, r.sinks.data != nullptr);
+  key.put(r.alibi_slopes, r.alibi_slopes.data != nullptr);
   key.put(r.score_program);
   key.put(static_cast<uint8_t>((r.wants.lse ? 1 : 0) | (r.wants.gradients ? 2 : 0) |
                                (r.wants.deterministic ? 4 : 0)));

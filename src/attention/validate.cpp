@@ -193,6 +193,16 @@ Status validate(const Request& request) {
       return invalid("", "sinks must be float [{}]; it is {} {}", request.heads(), dtype_name(sinks.dtype),
                      sizes_text(sinks));
   }
+  const TensorView& slopes = request.alibi_slopes;
+  if (slopes.data != nullptr) {
+    ATTNSCOPE_TRY(check_view("alibi_slopes", slopes, request));
+    const bool per_head = slopes.rank == 1 && slopes.size(0) == request.heads();
+    const bool per_batch =
+        slopes.rank == 2 && slopes.size(0) == request.batch() && slopes.size(1) == request.heads();
+    if (slopes.dtype != DType::kF32 || !(per_head || per_batch))
+      return invalid("", "alibi_slopes must be f32 [{0}] or [{1},{0}]; it is {2} {3}", request.heads(),
+                     request.batch(), dtype_name(slopes.dtype), sizes_text(slopes));
+  }
   return {};
 }
 

@@ -117,7 +117,8 @@ Result<Request> to_request(const attnscope_request* r) {
                   {&attnscope_request::block_table, "block_table", request.paging.block_table},
                   {&attnscope_request::append_k, "append_k", request.paging.append_k},
                   {&attnscope_request::append_v, "append_v", request.paging.append_v},
-                  {&attnscope_request::sinks, "sinks", request.sinks}};
+                  {&attnscope_request::sinks, "sinks", request.sinks},
+                  {&attnscope_request::alibi_slopes, "alibi_slopes", request.alibi_slopes}};
   for (const auto& o : optional)
     ATTNSCOPE_TRY(
         optional_view(field(r, o.member, static_cast<const attnscope_tensor*>(nullptr)), o.name, o.to));
@@ -160,6 +161,7 @@ Status check_places(const Request& r, const Outputs& o) {
                                                              {"out", &o.out},
                                                              {"lse", &o.lse},
                                                              {"sinks", &r.sinks},
+                                                             {"alibi_slopes", &r.alibi_slopes},
                                                              {"block_table", &r.paging.block_table}};
   for (const auto& [name, view] : views)
     if (view->data != nullptr && view->numel() > 0 && view->device.type == DeviceType::kCuda)

@@ -130,6 +130,12 @@ void Reference::row(int64_t b, int64_t h, int64_t i, ReferenceRow& result) const
   double sink = -kInf, max = -kInf;
   bool nan = false;
   const Range range = range_of(b, i);
+  double slope = 0;
+  if (r.alibi_slopes.data != nullptr)
+    slope = r.alibi_slopes.rank == 2 ? read_element(r.alibi_slopes, b, h) : read_element(r.alibi_slopes, h);
+  int64_t diagonal = i - range.q_begin + range.k_begin;
+  if (r.causal == CausalMode::kLowerRight)
+    diagonal += (range.k_end - range.k_begin) - (range.q_end - range.q_begin);
   for (int64_t j = range.k_begin; j < range.k_end; ++j) {
     if (!sees(b, h, i, j)) continue;
     double s = 0.0;
@@ -137,6 +143,7 @@ void Reference::row(int64_t b, int64_t h, int64_t i, ReferenceRow& result) const
     s *= scale;
     if (r.softcap > 0) s = r.softcap * std::tanh(s / r.softcap);
     if (r.mask_kind == MaskKind::kBias) s += mask_value(b, h, i, j);
+    if (r.alibi_slopes.data != nullptr) s -= slope * static_cast<double>(std::abs(diagonal - j));
     nan = nan || std::isnan(s);
     max = std::max(max, s);
     keys.push_back(j);

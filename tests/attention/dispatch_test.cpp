@@ -105,6 +105,7 @@ TEST(Refuse, EveryCodeOfTheUnfusedBackends) {
   expect("inplace", "overwrites-saved-value", [](Request& r) { r.wants.gradients = true; });
   for (const char* name : {"naive", "inplace", "math"}) {
     expect(name, "sinks", [&](Request& r) { r.sinks = sinks; });
+    expect(name, "alibi", [&](Request& r) { r.alibi_slopes = sinks; });
     expect(name, "score-program", [](Request& r) { r.score_program = "score"; });
     expect(name, "splits", [](Request& r) { r.limits.splits = 3; });
     expect(name, "too-big-for-memory", [](Request& r) { r.limits.memory_bytes = 1000; });

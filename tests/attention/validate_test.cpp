@@ -130,7 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
             },
             "page_size is 4"},
         Bad{"sinks", [](Request& r) { r.sinks = mask_view(DType::kF32, 1, {3, 1, 1, 1}); },
-            "sinks must be float [4]"}),
+            "sinks must be float [4]"},
+        Bad{"alibi slopes", [](Request& r) { r.alibi_slopes = mask_view(DType::kF32, 1, {3, 1, 1, 1}); },
+            "alibi_slopes must be f32 [4] or [2,4]"}),
     [](const auto& param) {
       std::string name = param.param.what;
       for (char& c : name)

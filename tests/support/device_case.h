@@ -30,6 +30,7 @@ class DeviceCase {
     move(h.lengths.cu_q, request_.lengths.cu_q);
     move(h.lengths.cu_k, request_.lengths.cu_k);
     move(h.sinks, request_.sinks);
+    move(h.alibi_slopes, request_.alibi_slopes);
     move(h.paging.block_table, request_.paging.block_table);
     move(h.paging.append_k, request_.paging.append_k);
     move(h.paging.append_v, request_.paging.append_v);

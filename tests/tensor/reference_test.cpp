@@ -62,6 +62,22 @@ TEST(Reference, WindowOfTwoToTheLeft) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-12);
 }
 
+TEST(Reference, AlibiFallsWithTheDistanceFromTheDiagonal) {
+  Small s({0.0, 0.0}, {0.0, 0.0, 0.0}, {1.0, 10.0, 100.0});
+  static float slope = 0.5f;
+  s.request.alibi_slopes.data = &slope;
+  s.request.alibi_slopes.dtype = DType::kF32;
+  s.request.alibi_slopes.rank = 1;
+  s.request.alibi_slopes.sizes[0] = s.request.alibi_slopes.strides[0] = 1;
+  const double e1 = std::exp(-0.5), e2 = std::exp(-1.0);
+  ReferenceResult r = reference_attention(s.request);  // query 1: distances 1, 0, 1
+  EXPECT_NEAR(r.out[1], (1 * e1 + 10 + 100 * e1) / (1 + 2 * e1), 1e-12);
+  s.request.causal = CausalMode::kLowerRight;  // query 0 is at key 1
+  r = reference_attention(s.request);
+  EXPECT_NEAR(r.out[0], (1 * e1 + 10) / (1 + e1), 1e-12);
+  EXPECT_NEAR(r.out[1], (1 * e2 + 10 * e1 + 100) / (1 + e1 + e2), 1e-12);
+}
+
 TEST(Reference, BoolMaskSelectsAndFiniteMinimumDoesNot) {
   Small s({1.0, 2.0}, {1.0, std::nan("")}, {5.0, std::nan("")});
   Tensor mask = *Tensor::empty(DType::kBool, {1, 2});

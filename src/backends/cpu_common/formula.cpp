@@ -181,6 +181,8 @@ void refuse_beyond_formula(const Request& r, Refusals& refusals) {
     refusals.add("packed-sequences", "scores of packed sequences are not one matrix", use_math);
   if (r.paging.active()) refusals.add("paged-cache", "k and v in pages would have to be copied", use_math);
   if (r.sinks.data != nullptr) refusals.add("sinks", "attention sinks are not implemented");
+  if (r.alibi_slopes.data != nullptr)
+    refusals.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
   if (r.limits.splits > 1)
     refusals.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),

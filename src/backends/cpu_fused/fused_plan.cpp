@@ -287,6 +287,7 @@ std::vector<Refusal> refusals(const Variant& variant, const Request& r) {
     all.add("dtype", "computes in f32: f64 is not taken", "use math, or convert to f32");
   if (r.sinks.data != nullptr)
     all.add("sinks", "attention sinks are not taken", "use a backend that takes sinks");
+  if (r.alibi_slopes.data != nullptr) all.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty())
     all.add("score-program", "score programs are not taken", "express the change as a bias");
   if (all.empty())

@@ -20,6 +20,8 @@ class CpuMath final : public Backend {
   std::vector<Refusal> refusals(const Request& request) const override {
     Refusals refusals(name());
     if (request.sinks.data != nullptr) refusals.add("sinks", "attention sinks are not implemented");
+    if (request.alibi_slopes.data != nullptr)
+      refusals.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
     if (!request.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
     if (request.limits.splits > 1)
       refusals.add("splits", fmt::format("cannot split the keys into {} parts", request.limits.splits),

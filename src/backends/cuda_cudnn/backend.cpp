@@ -172,6 +172,8 @@ void refuse_unsupported_fields(const Request& r, Refusals& refusals) {
   if (r.softcap > 0) refusals.add("softcap", "cuDNN's graph here has no soft cap", "use flash or math");
   if (r.dropout.p > 0)
     refusals.add("dropout", "cuDNN draws other bits than every other variant", "use flash or math");
+  if (r.alibi_slopes.data != nullptr)
+    refusals.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
   if (r.window.active() &&
       (r.causal == CausalMode::kNone || r.window.right >= 0 || r.window.left >= (int64_t{1} << 30)))

@@ -243,6 +243,7 @@ void refuse_features(const Request& r, Refusals& all) {
   if (r.lengths.packed()) all.add("packed-sequences", "takes no packed sequences", kElsewhere);
   if (r.paging.active()) all.add("paged-cache", "takes no paged cache", kElsewhere);
   if (r.sinks.data != nullptr) all.add("sinks", "takes no attention sinks", kElsewhere);
+  if (r.alibi_slopes.data != nullptr) all.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
   if (r.limits.splits > 1)
     all.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),

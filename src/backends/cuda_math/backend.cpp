@@ -374,6 +374,8 @@ class CudaMath final : public Backend {
     Refusals refusals(name());
     if (r.paging.active())
       refusals.add("paged-cache", "k and v in pages would have to be copied", "use flash");
+    if (r.alibi_slopes.data != nullptr)
+      refusals.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
     if (!r.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
     if (r.limits.splits > 1)
       refusals.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),

@@ -141,6 +141,8 @@ void refuse_beyond_formula(const Request& r, Refusals& refusals) {
     refusals.add("kv-lengths", "keys past a length would reach the product as 0 · value", use_math);
   if (r.paging.active()) refusals.add("paged-cache", "k and v in pages would have to be copied", use_math);
   if (r.sinks.data != nullptr) refusals.add("sinks", "attention sinks are no step of the formula", use_math);
+  if (r.alibi_slopes.data != nullptr)
+    refusals.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty()) refusals.add("score-program", "score programs are not implemented");
   if (r.limits.splits > 1)
     refusals.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),
