@@ -1,17 +1,12 @@
 #include "analysis/kernel_name.h"
 
 #include "analysis/kernel_name_parts.h"
-
-#include <cxxabi.h>
+#include "base/demangle.h"
 
 #include <array>
-#include <cstdlib>
-#include <memory>
 
 namespace attnscope {
 namespace {
-
-constexpr size_t kLongestName = 8192;  // real template names reach 4 KiB
 
 constexpr std::array kKinds = {
     KindDescription{KernelKind::kGemm, "gemm", "matrix products, batched or not, and matrix-vector products"},
@@ -116,17 +111,6 @@ std::string_view pass_name(AttentionPass pass) {
     case AttentionPass::kBackward: return "backward";
   }
   return "none";
-}
-
-std::string demangle(std::string_view name) {
-  name = name.substr(0, kLongestName);
-  const bool hip_suffix = name.ends_with(".kd");  // AMD's kernel descriptor
-  if (hip_suffix) name.remove_suffix(3);
-  if (!name.starts_with("_Z")) return std::string(name);
-  int status = 0;
-  std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(std::string(name).c_str(), nullptr, nullptr, &status), std::free);
-  return status == 0 && text ? std::string(text.get()).substr(0, kLongestName) : std::string(name);
 }
 
 // "softmax_f32", "onednn_matmul_bf16", "flash_attention": what our CPU backends call their kernels.

@@ -122,9 +122,6 @@ KernelName decode_kernel_name(std::string_view name);
 // (CPU-only traces) and to name an attention whose kernels are not decisive.
 KernelName decode_operator_name(std::string_view name);
 
-// The C++ name behind a mangled one, or the name itself.
-std::string demangle(std::string_view name);
-
 // A short readable form for tables: namespaces, template arguments and lambdas dropped, the functor kept:
 // "elementwise masked_fill", "nvjet_sm90_tst_256x128_64x4 …" stays as it is.
 std::string short_kernel_name(const KernelName& decoded);

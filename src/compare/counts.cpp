@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace attnscope::compare {
 namespace {
@@ -70,6 +71,7 @@ Calls host_work(const Recording& recording) {
 Calls device_work(const Recording& recording) {
   Calls calls(recording.steps.size());
   std::map<uint64_t, const profiler::RuntimeEvent*> launches;
+  std::set<int32_t> used;  // descriptions that a row has taken
   for (const profiler::RuntimeEvent& e : recording.runtime_events) launches[e.correlation] = &e;
   for (const profiler::DeviceEvent& e : recording.device_events) {
     const auto launch = launches.find(e.correlation);
@@ -90,8 +92,10 @@ Calls device_work(const Recording& recording) {
     if (launch != launches.end()) {
       const int32_t open = open_at(recording, launch->second->thread, launch->second->begin_ns);
       name_operator(operator_around(recording, open), row);
-      // Where the launch is described (bytes, operations), the description is the kernel's.
-      if (open >= 0 && is_work(recording.events[static_cast<size_t>(open)].kind)) {
+      // Where the launch is described (bytes, operations), the description is that of the first piece of
+      // work of its kind: the fill that a library puts before its kernel has nothing of it.
+      if (open >= 0 && recording.events[static_cast<size_t>(open)].kind == e.kind &&
+          used.insert(open).second) {
         const RecordedEvent& described = recording.events[static_cast<size_t>(open)];
         row.bytes_read = described.bytes_read;
         row.bytes_written = described.bytes_written;

@@ -1,5 +1,7 @@
 #include "profiler/cupti_decode.h"
 
+#include "base/demangle.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -89,7 +91,10 @@ int64_t CuptiDecoder::api_name(bool driver, uint32_t cbid) {
 }
 
 uint32_t CuptiDecoder::kernel_name(const char* name) {
-  return names_.intern(name ? name : "(unnamed kernel)");
+  if (!name) return names_.intern("(unnamed kernel)");
+  const auto [known, fresh] = kernel_names_.try_emplace(name, 0);
+  if (fresh) known->second = names_.intern(demangle(name));  // as PyTorch's traces have it
+  return known->second;
 }
 
 void CuptiDecoder::decode(uint8_t* buffer, size_t valid_bytes, ActivityRecords& into) {

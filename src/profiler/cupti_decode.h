@@ -26,7 +26,8 @@ class CuptiDecoder {
 
   CuptiApi& api_;
   NameTable names_;
-  std::unordered_map<uint64_t, int64_t> api_names_;  // driver bit and cbid
+  std::unordered_map<uint64_t, int64_t> api_names_;         // driver bit and cbid
+  std::unordered_map<std::string, uint32_t> kernel_names_;  // by symbol; demangled once
 };
 
 }  // namespace attnscope::profiler

@@ -120,5 +120,34 @@ TEST(Counts, DeviceWorkBelongsToTheCallThatLaunchedIt) {
   EXPECT_DOUBLE_EQ(c.host_us.max, 40);
 }
 
+// cuBLAS and cuDNN put a 4-byte fill before their kernel, under the same described launch.
+TEST(Counts, AFillUnderADescribedKernelKeepsItsOwnBytes) {
+  Builder b;
+  b.step(0, 100);
+  const int32_t op = b.add("matmul", RecordKind::kOperator, 10, 50);
+  b.add("gemm", RecordKind::kKernel, 20, 40, op, 64, 32);
+  b.recording.has_device_activity = true;
+  b.recording.runtime_events.push_back({"cudaMemsetAsync", false, 1, 21'000, 22'000, 8});
+  b.recording.runtime_events.push_back({"cudaLaunchKernel", false, 1, 23'000, 24'000, 9});
+  profiler::DeviceEvent fill, kernel;
+  fill.kind = RecordKind::kFill;
+  fill.bytes = 4;
+  fill.correlation = 8;
+  fill.begin_ns = 25'000;
+  fill.end_ns = 26'000;
+  kernel.correlation = 9;
+  kernel.begin_ns = 26'000;
+  kernel.end_ns = 30'000;
+  b.recording.device_events = {fill, kernel};
+  const CallCounts c = count_calls(b.recording);
+  ASSERT_EQ(c.rows.size(), 2u);
+  EXPECT_EQ(c.rows[0].bytes_read, -1);
+  EXPECT_EQ(c.rows[0].bytes_written, 4);
+  EXPECT_EQ(c.rows[0].flops, -1);
+  EXPECT_EQ(c.rows[1].bytes_read, 64);
+  EXPECT_EQ(c.rows[1].bytes_written, 32);
+  EXPECT_DOUBLE_EQ(c.bytes_moved, 100);
+}
+
 }  // namespace
 }  // namespace attnscope::compare

@@ -150,6 +150,20 @@ TEST(CuptiCollector, KernelsKeepWhatOccupancyNeeds) {
   EXPECT_EQ(k.graph_node, 77u);
 }
 
+TEST(CuptiCollector, KernelNamesAreDemangledAsInPyTorchsTraces) {
+  FakeCupti fake = named_fake();
+  CuptiCollector collector(fake, {});
+  ASSERT_TRUE(collector.start());
+  ASSERT_TRUE(fake.write_buffer({kernel("_ZN3foo3barIfLi8EEEvPT_", 1, kBase, kBase + 1),
+                                 kernel("_ZN3foo3barIfLi8EEEvPT_", 2, kBase + 2, kBase + 3),
+                                 kernel("_Znot a symbol", 3, kBase + 4, kBase + 5)}));
+  const ActivityRecords records = collector.stop();
+  ASSERT_EQ(records.kernels.size(), 3u);
+  EXPECT_EQ(collector.names().text(records.kernels[0].name), "void foo::bar<float, 8>(float*)");
+  EXPECT_EQ(records.kernels[0].name, records.kernels[1].name);
+  EXPECT_EQ(collector.names().text(records.kernels[2].name), "_Znot a symbol");
+}
+
 TEST(CuptiCollector, UnknownKindsAndBrokenTimesAreCountedAndSkipped) {
   FakeCupti fake = named_fake();
   CuptiCollector collector(fake, {});
