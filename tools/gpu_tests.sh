@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU, from the bundle that tools/gpu_bundle made: tests, compare, PyTorch's figures beside
 # ours, record, compute-sanitizer. A step that fails is noted and the rest goes on. Results are JSON and logs in OUT.
-# Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare peers record sanitizer
+# Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare traces peers record sanitizer
 set -uo pipefail
 bundle=${1:?bundle}
 out=${2:?output folder}
 shift 2
-steps=${*:-machine tests compare peers record sanitizer}
+steps=${*:-machine tests compare traces peers record sanitizer}
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -45,17 +45,23 @@ for step in $steps; do
     compare)
       note compare 120 "$attnscope" compare --device cuda --json "$work/compare.json"
       cp "$work/compare.json" "$out/" 2>/dev/null ;;
+    traces) note compare_traces 100 python3 "$root/tests/cli/compare_traces.py" "$attnscope" --device cuda --min-time 0.02 ;;
     peers)
       note peers 200 python3 "$root/bench/gpu_vs_torch/peers.py" --json "$out/peers.json" ;;
     record)
       note record 120 bash "$root/tests/gpu/record_torch.sh" "$attnscope" "$work" "$out" ;;
     sanitizer)
-      # racecheck cannot run cuBLAS's kernels for 16-bit data (it ends with an error of its own), so it gets f32.
-      for tool in memcheck:bf16 racecheck:f32; do
-        type=${tool#*:} tool=${tool%:*}
-        note "sanitizer-$tool" 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-name kns=attnscope \
-          "$work/tests/backends_cuda_conformance_test" --gtest_brief=1 --gtest_filter="*EveryLayout/$type:*Windows/$type"
-      done ;;
+      # memcheck and synccheck see every kernel, the libraries' too. racecheck cannot run cuBLAS's kernels for 16-bit data
+      # (it ends with an error of its own), so it gets f32 and our kernels; it does not see what TMA writes.
+      for test in "$work"/tests/*_test; do
+        name=$(basename "$test")
+        note "memcheck-$name" 170 compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 "$test" --gtest_brief=1 &
+      done
+      note synccheck 170 compute-sanitizer --tool synccheck --error-exitcode 9 \
+        "$work/tests/backends_cuda_conformance_test" --gtest_brief=1 --gtest_filter='*EveryLayout/*:*Windows/*:*Lengths*' &
+      note racecheck 170 compute-sanitizer --tool racecheck --error-exitcode 9 --kernel-name kns=attnscope \
+        "$work/tests/backends_cuda_conformance_test" --gtest_brief=1 --gtest_filter='*EveryLayout/f32:*Windows/f32' &
+      wait ;;
     *) echo "no step $step" >&2 ;;
   esac
 done

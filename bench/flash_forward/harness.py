@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import peers
 from launcher import Image
 
 ROWS = [  # the 18 rows: batch, heads, sequence, head_dim, causal
@@ -118,7 +119,7 @@ class Clock:
             return (0, 0)
 
 
-def time_row(row, images, clock, rounds, budget_ms):
+def time_row(row, images, others, clock, rounds, budget_ms):
     b, h, hk, S, e, ev, causal, dtype = row
     q, k, v = tensors(b, h, hk, S, S, e, ev, dtype)
     flops = 2.0 * b * h * S * S * (e + ev) * (0.5 if causal else 1.0)
@@ -134,6 +135,16 @@ def time_row(row, images, clock, rounds, budget_ms):
             calls[name] = call
         except Exception as problem:
             print(f"  {name} refuses {row}: {str(problem)[:90]}")
+    for name, peer in others.items():
+        q1, k1, v1 = (t.transpose(1, 2).contiguous() for t in (q, k, v))
+        def call(peer=peer, q1=q1, k1=k1, v1=v1):
+            return peer(q1, k1, v1, causal)
+        try:
+            results[name] = call().transpose(1, 2)
+            torch.cuda.synchronize()
+            calls[name] = call
+        except Exception as problem:
+            print(f"  {name} refuses {row}: {str(problem)[:200]}")
     for image in images:
         out = torch.full((b, h, S, ev), torch.nan, dtype=dtype, device="cuda")
         calls[image.name] = image.prepare(q, k, v, out, None, e**-0.5)
@@ -208,6 +219,11 @@ def main():
         rows += [(1, 64, 8, s, 128, 128, causal, torch.bfloat16) for s in (2048, 4096, 8192, 16384, 32768) for causal in (True, False)]
     record = {"schema": "attnscope.flash_forward_bench/1", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
               "cudnn": torch.backends.cudnn.version(), "checks": checked, "rows": []}
+    others = {}
+    for name, (call, reason) in peers.found().items():
+        if call: others[name] = call
+        else: print(f"{name} is not beside: {reason[:160]}", flush=True)
+        record.setdefault("peers", {})[name] = reason[:300] or "loaded"
     for row in rows:
         b, h, hk, s, d, ev, causal, dtype = row
         label = f"{b},{h}{'' if hk == h else f'({hk})'},{s},{d} {'causal' if causal else 'full'}"
@@ -215,7 +231,7 @@ def main():
         images = [i for i in good if not getattr(i, 'any_output', False) and i.e == d and i.ev == ev and i.causal == causal and i.dtype == "bf16" and re.search(getattr(i, "rows_match", ""), label)]
         if not images: continue
         try:
-            results = time_row(row, images, clock, options.rounds, options.budget_ms)
+            results = time_row(row, images, others, clock, options.rounds, options.budget_ms)
         except Exception:
             traceback.print_exc(); sys.exit(1)
         record["rows"].append({"row": label, "results": results})
