@@ -5,7 +5,9 @@
 LIBRARY is the shared object that `cmake --build … --target attnscope_cpu_bench` makes. PyTorch and numpy must be
 importable. Each case is checked against PyTorch's own result before it is timed. Times are medians over rounds; a
 round times PyTorch, then us, then both in the other order, and the ratio is the median of the rounds' ratios, so
-that what else the machine does hits both.
+that what else the machine does hits both. Decoding is bound by memory: its rounds also read K and V once with a plain
+loop, as fast as the machine does, and the share of that rate is printed. With --backend math, PyTorch's own MATH
+backend is the peer; with naive or inplace, the formula written with PyTorch's operators.
 """
 
 import argparse
@@ -56,7 +58,12 @@ def pairs(shape, causal):
 
 class Ours:
     def __init__(self, library, threads):
-        self.call = ctypes.CDLL(library).attnscope_bench_sdpa
+        library = ctypes.CDLL(library)
+        self.call = library.attnscope_bench_sdpa
+        self.read_probe = library.attnscope_bench_read
+        self.read_probe.restype = ctypes.c_double
+        self.flops_probe = library.attnscope_bench_multiply_adds
+        self.flops_probe.restype = ctypes.c_double
         self.threads = threads
         self.reason = ctypes.create_string_buffer(500)
 
@@ -71,16 +78,54 @@ class Ours:
         return out
 
 
+    def read_seconds(self, tensors):
+        """Reading the tensors once from where they are, with a plain loop."""
+        total = 0.0
+        for x in tensors:
+            size = x.numel() * x.element_size()
+            total += size * 1e-9 / self.read_probe(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(size), self.threads)
+        return total
+
+    def multiply_adds_gflops(self):
+        return max(self.flops_probe(self.threads) for _ in range(5))
+
+
+def peer_of(torch, backend):
+    """What the backend is measured beside: a function of q, k, v, causal, enable_gqa."""
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    if backend == "math":
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def math(q, k, v, **options):
+            with sdpa_kernel(SDPBackend.MATH):
+                return sdpa(q, k, v, **options)
+        return math
+    if backend in ("naive", "inplace"):
+        def formula(q, k, v, is_causal, enable_gqa):
+            group = q.size(1) // k.size(1) if enable_gqa else 1
+            if group > 1:
+                k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+            scores = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
+            if is_causal:
+                above = torch.ones(q.size(2), k.size(2), dtype=torch.bool).triu(1)
+                fill = scores.masked_fill_ if backend == "inplace" else scores.masked_fill
+                scores = fill(above, float("-inf"))
+            return scores.softmax(-1) @ v
+        return formula
+    return sdpa
+
+
 def timed(call):
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
-def measure(theirs, ours, budget_s):
+def measure(theirs, ours, budget_s, read_seconds=None):
+    """read_seconds: a call that says how long reading the inputs takes, for cases that memory limits."""
     for _ in range(2):
         theirs(), ours()
-    torch_s, ours_s, ratios, spent = [], [], [], 0.0
+    torch_s, ours_s, ratios, shares, reads, spent = [], [], [], [], [], 0.0
     while len(ratios) < 3 or (spent < budget_s and len(ratios) < 400):
         a, b = timed(theirs), timed(ours)
         c, d = timed(ours), timed(theirs)
@@ -88,8 +133,14 @@ def measure(theirs, ours, budget_s):
         ours_s += [b, c]
         ratios.append((a + d) / (b + c))
         spent += a + b + c + d
+        if read_seconds:
+            before, again, after = read_seconds(), timed(ours), read_seconds()
+            reads += [before, after]
+            shares.append((before + after) / 2 / again)
     quartiles = statistics.quantiles(ratios, n=4)
+    bound = {"read_ms": statistics.median(reads) * 1e3, "share_of_read_rate": statistics.median(shares)} if reads else {}
     return {
+        **bound,
         "torch_ms": statistics.median(torch_s) * 1e3,
         "ours_ms": statistics.median(ours_s) * 1e3,
         "ours_best_ms": min(ours_s) * 1e3,
@@ -139,7 +190,9 @@ def main():
     torch.manual_seed(0)
     ours = Ours(args.library, args.threads)
     types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-    sdpa = torch.nn.functional.scaled_dot_product_attention
+    peer = peer_of(torch, args.backend)
+    peak = ours.multiply_adds_gflops()
+    print(f"{args.threads} thread(s), f32 multiply-adds in registers: {peak:.0f} GFLOP/s")
 
     results = []
     for name, shape, dtype, causal in cases(args.quick):
@@ -152,7 +205,7 @@ def main():
         v = torch.randn(batch, kv_heads, keys, value_width).to(types[dtype])
 
         def run_torch():
-            return sdpa(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
+            return peer(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
 
         def run_ours():
             return ours(torch, args.backend, shape, dtype, causal, q, k, v)
@@ -160,8 +213,11 @@ def main():
         error = (run_torch().float() - run_ours().float()).abs().max().item()
         if not error < TOLERANCE[dtype]:
             sys.exit(f"{label}: differs from PyTorch by {error}")
+        def read_inputs():
+            return ours.read_seconds((k, v))
+
         row = {"case": label, "threads": args.threads, "max_difference": error,
-               **measure(run_torch, run_ours, args.seconds)}
+               **measure(run_torch, run_ours, args.seconds, read_inputs if rows == 1 else None)}
         flops = 2.0 * batch * heads * pairs(shape, causal) * (width + value_width)
         row["ours_gflops"] = flops / row["ours_ms"] * 1e-6
         row["torch_gflops"] = flops / row["torch_ms"] * 1e-6
@@ -169,13 +225,15 @@ def main():
         results.append(row)
         low, high = row["ratio_quartiles"]
         print(f"{label:32} torch {row['torch_ms']:9.3f} ms  ours {row['ours_ms']:9.3f} ms  "
-              f"{row['ours_gflops']:7.1f} GFLOP/s  {row['kv_gb_per_s']:6.1f} GB/s of K and V  "
-              f"{row['ratio']:5.2f}x [{low:.2f}, {high:.2f}]", flush=True)
+              f"{row['ours_gflops']:7.1f} GFLOP/s  {row['ratio']:5.2f}x [{low:.2f}, {high:.2f}]"
+              + (f"  {row['kv_gb_per_s']:.1f} GB/s of K and V, {row['share_of_read_rate']:.0%} of what a plain loop reads"
+                 if rows == 1 else ""), flush=True)
 
     if args.json:
         run = {"processor": processor(), "threads": args.threads, "backend": args.backend,
-               "isa": os.environ.get("ATTNSCOPE_ISA", "best"), "torch": torch.__version__,
-               "torch_capability": torch.backends.cpu.get_cpu_capability(), "results": results}
+               "isa": os.environ.get("ATTNSCOPE_CPU_ISA", "best"), "torch": torch.__version__,
+               "torch_capability": torch.backends.cpu.get_cpu_capability(), "multiply_adds_gflops": peak,
+               "results": results}
         save(args.json, run)
 
 

@@ -269,14 +269,14 @@ Case random_case(uint64_t seed) {
 
 std::vector<std::string> present_isas() {
   std::vector<std::string> names;
-  for (const cpu_fused::IsaInfo& isa : cpu_fused::known_isas())
+  for (const cpu::IsaInfo& isa : cpu::known_isas())
     if (isa.supported) names.emplace_back(isa.name);
   return names;
 }
 
 struct WithIsa {
-  explicit WithIsa(const std::string& name) { setenv("ATTNSCOPE_ISA", name.c_str(), 1); }
-  ~WithIsa() { unsetenv("ATTNSCOPE_ISA"); }
+  explicit WithIsa(const std::string& name) { setenv("ATTNSCOPE_CPU_ISA", name.c_str(), 1); }
+  ~WithIsa() { unsetenv("ATTNSCOPE_CPU_ISA"); }
 };
 
 const std::vector<const Backend*>& fused_backends() {

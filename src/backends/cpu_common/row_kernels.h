@@ -40,7 +40,7 @@ struct RowKernels {
   void (*transpose)(const T* src, int64_t src_stride, int64_t cols, int64_t k, T* dst);
 };
 
-// The best table for this machine (ATTNSCOPE_CPU_ISA=portable|avx2|avx512 takes a lesser one).
+// The best table for this machine or the lesser one that was asked for (cpu_common/isa.h).
 template <typename T>
 const RowKernels<T>& row_kernels();
 template <>

@@ -1,3 +1,4 @@
+#include "backends/cpu_common/isa.h"
 #include "backends/cpu_fused/fused_plan.h"
 
 namespace attnscope {
@@ -12,7 +13,7 @@ class EfficientBackend final : public Backend {
     return "one fused kernel with small tiles, every product in f32: any mask, bias, stride or head size";
   }
   DeviceType device() const override { return DeviceType::kCpu; }
-  std::string unavailable_reason() const override { return cpu_fused::unavailable_reason(); }
+  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
   std::vector<Refusal> refusals(const Request& request) const override {
     return cpu_fused::refusals(kVariant, request);
   }

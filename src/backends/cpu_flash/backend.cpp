@@ -1,3 +1,4 @@
+#include "backends/cpu_common/isa.h"
 #include "backends/cpu_fused/fused_plan.h"
 
 namespace attnscope {
@@ -13,7 +14,7 @@ class FlashBackend final : public Backend {
            "processor";
   }
   DeviceType device() const override { return DeviceType::kCpu; }
-  std::string unavailable_reason() const override { return cpu_fused::unavailable_reason(); }
+  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
   std::vector<Refusal> refusals(const Request& request) const override {
     return cpu_fused::refusals(kVariant, request);
   }

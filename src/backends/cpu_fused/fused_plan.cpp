@@ -264,22 +264,16 @@ class FusedPlan final : public BackendPlan {
 };
 
 Result<std::shared_ptr<const FusedPlan>> build(const Variant& variant, const Request& r) {
-  ATTNSCOPE_ASSIGN(const std::string_view isa, selected_isa());
-  const bool native = variant.style == Style::kTuned && r.q.dtype == DType::kBF16;
+  ATTNSCOPE_ASSIGN(const cpu::IsaInfo chosen, cpu::selected_isa());
   const KernelSet& kernels =
-      kernel_set(isa, element_of(r.q.dtype), native ? Precision::kNative : Precision::kWiden,
+      kernel_set(chosen.isa, element_of(r.q.dtype),
+                 variant.style == Style::kTuned ? Precision::kNative : Precision::kWiden,
                  should_stream(r, variant.style) ? Access::kStream : Access::kPanels);
-  const Tiling tiling =
-      choose_tiling(r, variant.style, kernels.row_tile, kernels.packed_bytes, cpu::plan_threads(r.limits));
+  const Tiling tiling = choose_tiling(r, variant.style, kernels, cpu::plan_threads(r.limits));
   return std::make_shared<const FusedPlan>(variant, kernels, r, tiling);
 }
 
 }  // namespace
-
-std::string unavailable_reason() {
-  const auto isa = selected_isa();
-  return isa ? std::string() : isa.error().message + "; " + isa.error().remedy;
-}
 
 std::vector<Refusal> refusals(const Variant& variant, const Request& r) {
   Refusals all(variant.name);

@@ -13,8 +13,6 @@ struct Variant {
   Style style;
 };
 
-// Empty, or why ATTNSCOPE_ISA cannot be honoured.
-std::string unavailable_reason();
 std::vector<Refusal> refusals(const Variant& variant, const Request& request);
 [[nodiscard]] Result<std::shared_ptr<const BackendPlan>> make_plan(const Variant& variant,
                                                                    const Request& request);

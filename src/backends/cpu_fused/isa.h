@@ -1,35 +1,19 @@
 #pragma once
-// Instruction sets with kernels of their own, and which one this process uses.
+// The kernels of each instruction set.
 
-#include "attnscope/result.h"
+#include "backends/cpu_common/isa.h"
 #include "backends/cpu_fused/problem.h"
-
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace attnscope::cpu_fused {
 
-// How bf16 products are computed. Exact widens every element to f32; dot products of bf16 pairs round the
-// attention weights to bf16, as PyTorch does, and are used where the processor has them.
+// How products are computed. kWiden: in f32. kNative: with the processor's bf16 products where it has them:
+// for bf16 they round the attention weights to bf16, as PyTorch does; f32 and f16 keep their precision.
 enum class Precision : uint8_t { kWiden, kNative };
-
-struct IsaInfo {
-  std::string_view name;
-  bool supported;  // by this processor and operating system
-};
-
-// Compiled in, best first.
-std::vector<IsaInfo> known_isas();
-
-// The best supported one, or what the environment variable ATTNSCOPE_ISA names. Error kInvalidArgument for a
-// name that is not known, kUnavailable for one that this processor lacks.
-Result<std::string_view> selected_isa();
 
 // How K and V are read: packed block by block, or in place (few rows).
 enum class Access : uint8_t { kPanels, kStream };
 
-// `isa` is a supported name of known_isas(); element is f32, f16 or bf16.
-const KernelSet& kernel_set(std::string_view isa, Element element, Precision precision, Access access);
+// element is f32, f16 or bf16.
+const KernelSet& kernel_set(cpu::Isa isa, Element element, Precision precision, Access access);
 
 }  // namespace attnscope::cpu_fused

@@ -6,11 +6,11 @@
 
 namespace attnscope::cpu_fused::avx512_bf16 {
 
-// Panels, then streaming.
-const KernelSet* bf16_kernels() {
-  static const KernelSet table[] = {kernel_set_of<DotEngine>("avx512_bf16"),
-                                    kernel_set_of<DotStreamEngine>("avx512_bf16")};
-  return table;
+const KernelSet* native(Element element, bool stream) {
+  static const KernelSet panels = kernel_set_of<DotEngine>("avx512_bf16");
+  static const KernelSet streaming = kernel_set_of<DotStreamEngine>("avx512_bf16");
+  if (element != Element::kBF16) return nullptr;
+  return stream ? &streaming : &panels;
 }
 
 }  // namespace attnscope::cpu_fused::avx512_bf16

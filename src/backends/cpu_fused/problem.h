@@ -87,6 +87,7 @@ struct KernelSet {
   int row_tile;      // rows per register tile
   int packed_bytes;  // of an element in the panels
   int value_align;   // padding of the value width in Partial
+  int block_keys;    // keys a block at most, ≤ kMaxBlockKeys
   size_t (*scratch_bytes)(const Problem&);
   void (*run_task)(const Problem&, const Task&, void* scratch);
   // Combines `splits` tasks of the same rows and writes the outputs.

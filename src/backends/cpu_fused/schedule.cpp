@@ -119,8 +119,9 @@ bool should_stream(const Request& r, Style style) {
          dense_rows(r.v);
 }
 
-Tiling choose_tiling(const Request& r, Style style, int row_tile, int packed_bytes, int threads) {
+Tiling choose_tiling(const Request& r, Style style, const KernelSet& kernels, int threads) {
   Tiling t;
+  const int row_tile = kernels.row_tile, packed_bytes = kernels.packed_bytes;
   const double flops = 2.0 * static_cast<double>(r.q.size(0) * r.heads() * r.q_len()) *
                        static_cast<double>(r.kv_len()) * static_cast<double>(r.head_dim() + r.value_dim());
   threads = static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(threads)));
@@ -136,7 +137,7 @@ Tiling choose_tiling(const Request& r, Style style, int row_tile, int packed_byt
     return t;
   }
   // K and V panels may take half of L2, the queries and their accumulators a quarter.
-  t.keys_per_block = kMaxBlockKeys;
+  t.keys_per_block = kernels.block_keys;
   while (t.keys_per_block > 64 && t.keys_per_block * width * packed_bytes > l2_bytes() / 2)
     t.keys_per_block /= 2;
   const int64_t row_bytes = std::max<int64_t>(1, r.head_dim() * packed_bytes + r.value_dim() * 4);

@@ -27,8 +27,7 @@ struct Tiling {
 int64_t head_group(const Request& request);
 // Few rows per head group, and rows of K and V whose elements lie next to each other: no panels are packed.
 bool should_stream(const Request& request, Style style);
-// Rows that every register tile of the kernels takes, bytes of a packed element.
-Tiling choose_tiling(const Request& request, Style style, int row_tile, int packed_bytes, int threads);
+Tiling choose_tiling(const Request& request, Style style, const KernelSet& kernels, int threads);
 
 struct Schedule {
   std::vector<Unit> units;

@@ -2,6 +2,7 @@
 // read.
 
 #include "backends/cpu_common/formula.h"
+#include "backends/cpu_common/isa.h"
 
 namespace attnscope {
 namespace {
@@ -13,6 +14,7 @@ class CpuInplace final : public Backend {
     return "the formula with in-place masking: inference only";
   }
   DeviceType device() const override { return DeviceType::kCpu; }
+  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
   bool automatic() const override { return false; }
 
   std::vector<Refusal> refusals(const Request& request) const override {

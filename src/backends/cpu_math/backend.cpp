@@ -3,6 +3,7 @@
 #include "math_program.h"
 
 #include "attention/memory.h"
+#include "backends/cpu_common/isa.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@ class CpuMath final : public Backend {
     return "the reference: float32 throughout, mask rebuilt per call, safe softmax";
   }
   DeviceType device() const override { return DeviceType::kCpu; }
+  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
 
   std::vector<Refusal> refusals(const Request& request) const override {
     Refusals refusals(name());

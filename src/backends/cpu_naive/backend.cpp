@@ -1,6 +1,7 @@
 // naive: attention as it is written on a blackboard, every step its own kernel, masking out of place.
 
 #include "backends/cpu_common/formula.h"
+#include "backends/cpu_common/isa.h"
 
 namespace attnscope {
 namespace {
@@ -12,6 +13,7 @@ class CpuNaive final : public Backend {
     return "the formula, every step its own kernel, masked out of place";
   }
   DeviceType device() const override { return DeviceType::kCpu; }
+  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
   bool automatic() const override { return false; }
 
   std::vector<Refusal> refusals(const Request& request) const override {

@@ -1,6 +1,6 @@
 #pragma once
-// Products on AMX tiles: 16 rows × 32 bf16 times 32 × 16, accumulated in f32; 32 × 32 results at a time in
-// four tiles, so that each loaded tile is used twice.
+// bf16 products on AMX tiles: 32 × 32 results at a time in four tiles, so that each loaded tile is used
+// twice.
 //
 // K and V panels are those of engine_bf16.h: a tile of B is 16 consecutive lines of a panel's half. Queries
 // stay row-major. The accumulators live in memory between blocks, so their rescaling is a pass of its own,
@@ -8,47 +8,29 @@
 
 #include "backends/cpu_fused/kernel/engine_bf16.h"
 #include "backends/cpu_fused/kernel/task.h"
+#include "backends/cpu_fused/kernel/tiles.h"
 
 namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 
-// Every tile is 16 lines of 64 bytes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t line_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t lines[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64, "the layout that ldtilecfg reads");
-
-inline constexpr int kAmxRows = 32;
-inline constexpr int64_t kPanelBytes = 4 * kPanel;  // of a line: 32 pairs of bf16
-inline constexpr int64_t kDepthStep = 32;           // elements a tile of A holds per row
-
-// C (tiles 0–3: rows 0–15 and 16–31 × columns 0–15 and 16–31) += A · B over `steps` tiles. Tall: 32 rows.
+// accumulators += A · B over `steps` tiles.
 template <bool kTall>
 ATTNSCOPE_INLINE void multiply_tiles(int64_t steps, const uint16_t* a, int64_t a_stride, const uint16_t* b) {
   for (int64_t i = 0; i < steps; ++i) {
-    _tile_loadd(4, a, a_stride);
-    _tile_loadd(6, b, kPanelBytes);
-    _tile_loadd(7, b + 32, kPanelBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kTall) {
-      _tile_loadd(5, reinterpret_cast<const char*>(a) + 16 * a_stride, a_stride);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
+    load_a<kTall>(a, a_stride);
+    load_b(b);
+    multiply<kTall>();
     a += kDepthStep;
     b += 16 * 2 * kPanel;
   }
 }
 
-template <bool kTall>
-ATTNSCOPE_INLINE void store_tiles(float* c, int64_t stride) {
-  _tile_stored(0, c, stride * 4);
-  _tile_stored(1, c + 16, stride * 4);
-  if constexpr (kTall) {
-    _tile_stored(2, c + 16 * stride, stride * 4);
-    _tile_stored(3, c + 16 * stride + 16, stride * 4);
+// Maxima of the tile's rows over keys begin … end−1.
+ATTNSCOPE_INLINE void note_maxima(const Frame& f, int rows, int64_t begin, int64_t end) {
+  for (int r = 0; r < rows; ++r) {
+    const float* s = f.s.scores + r * kScoreStride;
+    vf m = vset(-kInfinity);
+    for (int64_t j = begin; j < end; j += kW) m = vmax(vload(s + j), m);
+    vstore(f.s.tile_max + r * kW, m);
   }
 }
 
@@ -56,7 +38,7 @@ struct AmxEngine {
   using Storage = BF16;
   static constexpr int kTile = kAmxRows;
   static constexpr int kElementBytes = 2;
-  static constexpr bool kWeights16 = true;
+  static constexpr WeightForm kWeights = kPairs;
 
   static Layout layout(const Problem& p) { return layout_of(p, kAmxRows, kDepthStep); }
 
@@ -91,12 +73,7 @@ struct AmxEngine {
       scores_of<true>(f, row0, begin, end);
     else
       scores_of<false>(f, row0, begin, end);
-    for (int r = 0; r < rows; ++r) {
-      const float* s = f.s.scores + r * kScoreStride;
-      vf m = vset(-kInfinity);
-      for (int64_t j = begin; j < end; j += kW) m = vmax(vload(s + j), m);
-      vstore(f.s.tile_max + r * kW, m);
-    }
+    note_maxima(f, rows, begin, end);
   }
   template <bool kTall>
   [[gnu::noinline]] static void scores_of(const Frame& f, int64_t row0, int64_t begin, int64_t end) {
@@ -104,12 +81,9 @@ struct AmxEngine {
     const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
     const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels);
     for (int64_t j = begin; j < end; j += kPanel) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
+      clear_accumulators();
       multiply_tiles<kTall>(depth / kDepthStep, q, depth * 2, k + j * depth);
-      store_tiles<kTall>(f.s.scores + j, kScoreStride);
+      store_accumulators<kTall>(f.s.scores + j, kScoreStride);
     }
   }
 
@@ -133,14 +107,9 @@ struct AmxEngine {
     const uint16_t* v = static_cast<const uint16_t*>(f.s.v_panels) + begin * kPanel;
     for (int64_t d = 0; d < f.p.value_dim; d += kPanel) {
       float* o = f.s.values + row0 * width + d;
-      _tile_loadd(0, o, width * 4);
-      _tile_loadd(1, o + 16, width * 4);
-      if constexpr (kTall) {
-        _tile_loadd(2, o + 16 * width, width * 4);
-        _tile_loadd(3, o + 16 * width + 16, width * 4);
-      }
+      load_accumulators<kTall>(o, width);
       multiply_tiles<kTall>(steps, f.s.weights + begin, kScoreStride * 2, v + d * f.p.keys_per_block);
-      store_tiles<kTall>(o, width);
+      store_accumulators<kTall>(o, width);
     }
   }
 
@@ -150,12 +119,10 @@ struct AmxEngine {
   }
 };
 
-// The tile registers belong to the thread: set up for a task, given up after it.
-inline void run_task_on_tiles(const Problem& p, const Task& t, void* scratch) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
-  run_task<AmxEngine>(p, t, scratch);
-  _tile_release();
+template <class E>
+void run_task_on_tiles(const Problem& p, const Task& t, void* scratch) {
+  const TileScope tiles;
+  run_task<E>(p, t, scratch);
 }
 
 }  // namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS

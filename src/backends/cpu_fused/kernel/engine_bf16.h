@@ -136,7 +136,7 @@ struct DotEngine {
   using Storage = BF16;
   static constexpr int kTile = kRowTile;
   static constexpr int kElementBytes = 2;
-  static constexpr bool kWeights16 = true;
+  static constexpr WeightForm kWeights = kPairs;
 
   static Layout layout(const Problem& p) { return layout_of(p, kRowTile, 2); }
 

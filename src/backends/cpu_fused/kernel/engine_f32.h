@@ -70,7 +70,7 @@ struct WidenEngine {
   using Storage = T;
   static constexpr int kTile = kRowTile;
   static constexpr int kElementBytes = 4;
-  static constexpr bool kWeights16 = false;
+  static constexpr WeightForm kWeights = kInPlace;
 
   static Layout layout(const Problem& p) { return layout_of(p, kRowTile, 1); }
 

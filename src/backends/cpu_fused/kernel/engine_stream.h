@@ -28,7 +28,7 @@ struct StreamEngine {
   using Storage = T;
   static constexpr int kTile = kStreamRows;
   static constexpr int kElementBytes = 4;
-  static constexpr bool kWeights16 = false;
+  static constexpr WeightForm kWeights = kInPlace;
 
   static Layout layout(const Problem& p) { return layout_of(p, kStreamRows, kW); }
 

@@ -27,7 +27,7 @@ struct DotStreamEngine {
   using Storage = BF16;
   static constexpr int kTile = kStreamRows;
   static constexpr int kElementBytes = 2;
-  static constexpr bool kWeights16 = true;
+  static constexpr WeightForm kWeights = kPairs;
 
   static Layout layout(const Problem& p) { return layout_of(p, kStreamRows, 32); }
 

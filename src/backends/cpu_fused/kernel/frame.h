@@ -10,6 +10,10 @@ namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 inline constexpr int kScoreStride = kMaxBlockKeys + 16;
 inline constexpr int kRowMax = 32;  // most rows of any register tile (AMX)
 
+// How an engine wants the weights: f32 in place of the scores; bf16, neighbours in pairs; or cut into bf16
+// pieces without a remainder (see engine_amx_split.h).
+enum WeightForm { kInPlace = 0, kPairs = 1, kTwoPieces = 2, kThreePieces = 3 };
+
 ATTNSCOPE_INLINE int64_t round_up(int64_t n, int64_t m) {
   return (n + m - 1) / m * m;
 }
@@ -58,7 +62,8 @@ inline KeyRows key_rows(const Problem& p, const Unit& u, const Strided& x, int64
 struct Block {
   KeyRows k, v;
   int64_t key0, n;
-  bool finite;  // all values are; set by engines that look at them while packing
+  bool finite;               // all values are; set by engines that look at them while packing
+  bool keys_regular = true;  // set by engines that take only such keys as they are
 };
 
 // Sizes that all parts of a kernel agree on.
@@ -67,12 +72,13 @@ struct Layout {
   int64_t rows;         // rows_per_task rounded up to row_tile
   int64_t depth;        // head_dim rounded up to the dot-product granule
   int64_t value_width;  // value_dim rounded up to kPanel
+  int64_t pieces;       // that weights are cut into
 };
 
-inline Layout layout_of(const Problem& p, int64_t row_tile, int64_t depth_granule) {
+inline Layout layout_of(const Problem& p, int64_t row_tile, int64_t depth_granule, int64_t pieces = 1) {
   return {row_tile, round_up(p.rows_per_task, row_tile),
           round_up(max_of<int64_t>(p.head_dim, 1), depth_granule),
-          round_up(max_of<int64_t>(p.value_dim, 1), kPanel)};
+          round_up(max_of<int64_t>(p.value_dim, 1), kPanel), pieces};
 }
 
 // Carves 64-byte aligned pieces out of the scratch; run with base 0 it measures.
@@ -94,11 +100,13 @@ struct Scratch {
   float* maximum;     // [rows]
   float* sums;        // [rows][kW]: lanes are added up at the end
   float* scores;      // [row_tile][kScoreStride]; becomes the weights in f32 kernels
-  uint16_t* weights;  // [row_tile][kScoreStride] bf16 weights of native kernels
+  uint16_t* weights;  // [pieces][row_tile][kScoreStride] bf16 weights of native kernels
   float* tile_max;    // [row_tile][kW] running maxima of the tile
   float* row;         // [kMaxBlockKeys] one mask row, or one gathered line
   uint32_t* words;    // [kMaxBlockKeys + 8] dropout words
   uint8_t* kept;      // [row_tile][kMaxBlockKeys], see accumulate_kept
+  float* product;     // [row_tile][kPanel] of engines that add a block's product to the values at once
+  uint8_t* odd_rows;  // [rows] queries that such engines do not take as they are
   char* end;
 };
 
@@ -113,11 +121,13 @@ inline Scratch carve(const Problem& p, const Layout& l, int64_t element_bytes, v
   s.maximum = c.take<float>(l.rows);
   s.sums = c.take<float>(l.rows * kW);
   s.scores = c.take<float>(l.row_tile * kScoreStride);
-  s.weights = c.take<uint16_t>(l.row_tile * kScoreStride);
+  s.weights = c.take<uint16_t>(l.pieces * l.row_tile * kScoreStride);
   s.tile_max = c.take<float>(kRowMax * kW);
   s.row = c.take<float>(max_of<int64_t>(kMaxBlockKeys, l.depth + kPanel));
   s.words = c.take<uint32_t>(kMaxBlockKeys + 8);
   s.kept = c.take<uint8_t>(l.row_tile * kMaxBlockKeys);
+  s.product = c.take<float>(l.row_tile * kPanel);
+  s.odd_rows = c.take<uint8_t>(l.rows);
   s.end = c.at;
   return s;
 }

@@ -11,6 +11,7 @@
 #if defined(__AVX2__)
 // GCC 12 takes the "undefined" operand inside its own intrinsics for a mistake of ours.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 #endif
 

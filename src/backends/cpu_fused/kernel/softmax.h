@@ -137,8 +137,7 @@ inline void draw_words(const Problem& p, uint64_t row, int64_t first, int64_t n,
 }
 
 // Zeroes the dropped weights lo … hi−1 of a row; the kept ones are scaled when the row is written.
-template <typename W>
-inline void drop_weights(const Frame& f, int64_t r, int64_t key0, int64_t lo, int64_t hi, W* w) {
+inline void drop_weights(const Frame& f, int64_t r, int64_t key0, int64_t lo, int64_t hi, float* w) {
   const Problem& p = f.p;
   const uint64_t row =
       (static_cast<uint64_t>(f.u.batch) * static_cast<uint64_t>(p.heads) + static_cast<uint64_t>(f.head(r))) *
@@ -148,7 +147,7 @@ inline void drop_weights(const Frame& f, int64_t r, int64_t key0, int64_t lo, in
   draw_words(p, row, first, hi - lo, f.s.words);
   const uint32_t* words = f.s.words + (first & 3);
   for (int64_t j = lo; j < hi; ++j)
-    if (words[j - lo] < p.drop_threshold) w[j] = W{};
+    if (words[j - lo] < p.drop_threshold) w[j] = 0.0f;
 }
 
 #if defined(__AVX512BF16__)
@@ -158,9 +157,40 @@ ATTNSCOPE_INLINE void store_weights(uint16_t* w, vf a, vf b) {
 }
 #endif
 
-// s[begin … end) → weights 2^((s − m)·c), in place, or as bf16 to w; their sum (before rounding) is added.
-template <bool kWeights16>
-ATTNSCOPE_INLINE void exponentials(float* s, [[maybe_unused]] uint16_t* w, int64_t begin, int64_t end,
+#if defined(__AVX512F__)
+// The next piece of both: a's upper halves in the low halves of the lanes, b's in the high ones. What is left
+// stays in a and b.
+ATTNSCOPE_INLINE __m512i cut_piece(vf* a, vf* b) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  const __m512i x = _mm512_castps_si512(*a), y = _mm512_castps_si512(*b);
+  const __m512i piece_a = _mm512_and_si512(x, upper), piece_b = _mm512_and_si512(y, upper);
+  *a = *a - _mm512_castsi512_ps(piece_a);
+  *b = *b - _mm512_castsi512_ps(piece_b);
+  return _mm512_or_si512(piece_b, _mm512_srli_epi32(x, 16));
+}
+#endif
+
+// 2·kW weights to w in the form asked for; the pieces of a row are piece_stride apart.
+template <WeightForm kForm>
+ATTNSCOPE_INLINE void put_weights([[maybe_unused]] float* s, [[maybe_unused]] uint16_t* w,
+                                  [[maybe_unused]] int64_t piece_stride, vf a, vf b) {
+  if constexpr (kForm == kInPlace) {
+    vstore(s, a);
+    vstore(s + kW, b);
+  } else if constexpr (kForm == kPairs) {
+#if defined(__AVX512BF16__)
+    store_weights(w, a, b);
+#endif
+  } else {
+#if defined(__AVX512F__)
+    for (int p = 0; p < kForm; ++p) _mm512_storeu_si512(w + p * piece_stride, cut_piece(&a, &b));
+#endif
+  }
+}
+
+// s[begin … end) → weights 2^((s − m)·c), in place or to w; their sum (before rounding) is added.
+template <WeightForm kForm>
+ATTNSCOPE_INLINE void exponentials(float* s, uint16_t* w, int64_t piece_stride, int64_t begin, int64_t end,
                                    float m, float c, float alpha, float* sums) {
   const vf max = vset(m), scale = vset(c);
   vf sum0 = vload(sums) * vset(alpha), sum1 = vset(0.0f);
@@ -169,14 +199,7 @@ ATTNSCOPE_INLINE void exponentials(float* s, [[maybe_unused]] uint16_t* w, int64
     const vf b = vexp2((vload(s + j + kW) - max) * scale);
     sum0 = sum0 + a;
     sum1 = sum1 + b;
-    if constexpr (kWeights16) {
-#if defined(__AVX512BF16__)
-      store_weights(w + j, a, b);
-#endif
-    } else {
-      vstore(s + j, a);
-      vstore(s + j + kW, b);
-    }
+    put_weights<kForm>(s + j, w + j, piece_stride, a, b);
   }
   vstore(sums, sum0 + sum1);
 }

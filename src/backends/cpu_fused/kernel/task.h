@@ -84,20 +84,23 @@ void attend_tile(const Frame& f, const Block& b, int64_t row0) {
 
   float base[kRowMax], alpha[kRowMax] = {};
   update_maxima(f, row0, rows, base, alpha);
-  const bool select = !whole && !E::values_finite(f, b);
+  constexpr bool kCut = E::kWeights >= kTwoPieces;  // pieces of infinity are of no use: never multiplied
+  const bool select = (!whole || kCut) && !E::values_finite(f, b);
   if (select) note_kept(f, rows, begin, end);
   for (int r = 0; r < rows; ++r) {
     float* s = f.s.scores + r * kScoreStride;
     uint16_t* w = f.s.weights + r * kScoreStride;
-    exponentials<E::kWeights16>(s, w, begin, panel_end, base[r], f.exponent_scale, alpha[r],
-                                f.s.sums + (row0 + r) * kW);
-    if (f.p.dropout) {
-      const KeyRange seen = range_of(r);
-      if constexpr (E::kWeights16)
-        drop_weights(f, row0 + r, b.key0, seen.begin, seen.end, w);
-      else
-        drop_weights(f, row0 + r, b.key0, seen.begin, seen.end, s);
+    float* sums = f.s.sums + (row0 + r) * kW;
+    const int64_t piece = f.layout.row_tile * kScoreStride;
+    if (!f.p.dropout) {
+      exponentials<E::kWeights>(s, w, piece, begin, panel_end, base[r], f.exponent_scale, alpha[r], sums);
+      continue;
     }
+    exponentials<kInPlace>(s, w, piece, begin, panel_end, base[r], f.exponent_scale, alpha[r], sums);
+    const KeyRange seen = range_of(r);
+    drop_weights(f, row0 + r, b.key0, seen.begin, seen.end, s);
+    for (int64_t j = begin; j < panel_end; j += kPanel)
+      put_weights<E::kWeights>(s + j, w + j, piece, vload(s + j), vload(s + j + kW));
   }
   if (select)
     accumulate_kept<E>(f, b, row0, rows, begin, end, alpha);
@@ -147,7 +150,12 @@ void run_task(const Problem& p, const Task& t, void* scratch) {
   __builtin_memset(f.s.sums, 0, static_cast<size_t>(f.layout.rows * kW) * sizeof(float));
   for (int64_t r = 0; r < f.layout.rows; ++r) f.s.maximum[r] = -kInfinity;
 
-  Block b{key_rows(p, f.u, p.k, t.head0 / p.k_ratio), key_rows(p, f.u, p.v, t.head0 / p.v_ratio), 0, 0, true};
+  Block b{key_rows(p, f.u, p.k, t.head0 / p.k_ratio),
+          key_rows(p, f.u, p.v, t.head0 / p.v_ratio),
+          0,
+          0,
+          true,
+          true};
   for (b.key0 = t.key_begin; b.key0 < t.key_end; b.key0 += p.keys_per_block) {
     b.n = min_of<int64_t>(p.keys_per_block, t.key_end - b.key0);
     E::load_block(f, &b);
@@ -192,7 +200,7 @@ void merge(const Problem& p, const Task* parts, void* scratch) {
 
 template <class E>
 constexpr KernelSet kernel_set_of(const char* isa) {
-  return {isa, E::kTile, E::kElementBytes, kPanel, scratch_bytes<E>, run_task<E>, merge<E>};
+  return {isa, E::kTile, E::kElementBytes, kPanel, kMaxBlockKeys, scratch_bytes<E>, run_task<E>, merge<E>};
 }
 
 }  // namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS

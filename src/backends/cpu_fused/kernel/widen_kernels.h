@@ -11,7 +11,7 @@ namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 #define ATTNSCOPE_STRING(x) ATTNSCOPE_STRING_(x)
 
 // Panels for f32, f16, bf16, then streaming for the same.
-const KernelSet* kernels() {
+const KernelSet* widened() {
   constexpr const char* kIsa = ATTNSCOPE_STRING(ATTNSCOPE_ISA_NS);
   static const KernelSet table[] = {
       kernel_set_of<WidenEngine<float>>(kIsa), kernel_set_of<WidenEngine<F16>>(kIsa),
