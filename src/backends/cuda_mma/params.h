@@ -92,6 +92,8 @@ struct Params {
   // weight = 2^(q·k · log2_per_score − …); else log2_per_score is log2(e) and scores are made natural first.
   float log2_per_score;
   int natural_scores;
+  float natural_per_score;  // what the kernel's scores are multiplied with to be natural: scale, or 1 when
+                            // they are
 
   Geometry geometry;
   Mask mask;

@@ -1,0 +1,10 @@
+#include "backends/cuda_efficient/images.h"
+
+namespace attnscope::efficient {
+
+std::span<const mma::EmbeddedImage> images(DType dtype) {
+  if (dtype_is_half(dtype)) return mma::images();
+  return {};
+}
+
+}  // namespace attnscope::efficient

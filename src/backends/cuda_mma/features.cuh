@@ -1,0 +1,332 @@
+#pragma once
+// What a featured image does beside the plain one: masks and biases through shared memory, softcap, slopes,
+// dropout, tiles that a bool mask removes.
+//
+// A warp copies the mask of its own rows, so that no barrier of the block is needed. Rows of a tile follow
+// each other; their 16-byte chunks are permuted so that the eight rows that a warp reads at once lie in
+// different banks.
+
+#include "attention/dropout_bits.h"
+#include "backends/cuda_mma/loads.cuh"
+
+namespace attnscope::mma {
+
+ATTNSCOPE_HD constexpr int mask_bytes(MaskType type) {
+  return type == MaskType::kBool                             ? 1
+         : type == MaskType::kBf16 || type == MaskType::kF16 ? 2
+                                                             : 4;  // f64: kept as f32
+}
+
+// Byte offset of (row, byte) in a warp's mask tile of rows of `row_bytes` (32 … 256).
+ATTNSCOPE_HD constexpr int mask_offset(int row_bytes, int row, int byte) {
+  const int chunk = byte / 16;
+  const int flip = row_bytes == 256   ? 2 * (row % 4)  // 8-byte reads: four rows of 32 bytes at a time
+                   : row_bytes == 128 ? row % 8
+                   : row_bytes == 64  ? row / 2 % 4
+                                      : row / 4 % 2;
+  return row * row_bytes + ((chunk ^ flip) * 16) + byte % 16;
+}
+
+template <Type16 T>
+ATTNSCOPE_D float low_half(u32 pair) {
+  if constexpr (T == Type16::kBf16) return __uint_as_float(pair << 16);
+  float x;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(x) : "r"(pair));
+  return x;
+}
+template <Type16 T>
+ATTNSCOPE_D float high_half(u32 pair) {
+  if constexpr (T == Type16::kBf16) return __uint_as_float(pair & 0xFFFF0000u);
+  float x;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+// Any float type from global memory.
+ATTNSCOPE_D float float_at(const void* data, MaskType type, i64 i) {
+  switch (type) {
+    case MaskType::kF32: return static_cast<const float*>(data)[i];
+    case MaskType::kF64: return float(static_cast<const double*>(data)[i]);
+    case MaskType::kBf16: return low_half<Type16::kBf16>(static_cast<const u16*>(data)[i]);
+    case MaskType::kF16: return low_half<Type16::kF16>(static_cast<const u16*>(data)[i]);
+    default: return 0.0f;
+  }
+}
+ATTNSCOPE_D float element(const Vector& v, int head, int batch = 0) {
+  return float_at(v.data, v.type, batch * v.batch + head * v.head);
+}
+
+// ---- The mask's tile ------------------------------------------------------------------------------------
+template <int kBytes>
+ATTNSCOPE_D void copy_piece(u32 to, const u8* from, int bytes) {
+  if constexpr (kBytes == 16)
+    copy_async_16(to, from, bytes);
+  else
+    copy_async_small<kBytes>(to, from, bytes);
+}
+
+// Rows of `row_bytes` in pieces of kBytes; what lies past the last row or key becomes 0.
+template <class C, int kBytes>
+ATTNSCOPE_D void copy_mask_rows(u32 to, const u8* from, i64 row_stride, int rows, int existing_rows,
+                                int row_bytes, int existing_bytes) {
+  const int shift = 31 - __clz(row_bytes / kBytes);
+  for (int x = thread_again() % kWarp; x < rows << shift; x += kWarp) {
+    const int row = x >> shift, byte = (x - (row << shift)) * kBytes;
+    const int bytes = row < existing_rows ? min(max(existing_bytes - byte, 0), kBytes) : 0;
+    copy_piece<kBytes>(to + mask_offset(row_bytes, row, byte),
+                       bytes > 0 ? from + row * row_stride + byte : from, bytes);
+  }
+}
+
+template <class C>
+ATTNSCOPE_D void load_mask(const Params& p, SharedStorage<C>& shared, int first) {
+  const Mask& m = p.mask;
+  if (m.type == MaskType::kNone) return;
+  const Place place = place_of(p, int(blockIdx.x));
+  const auto [warp, lane] = Lane(thread_again());
+  const int first_row = place.row_block * C::kRows + C::kWarpRows * warp;
+  const u32 to = shared_address_of(shared.mask) + warp * C::kWarpRows * C::kKeys * 4;
+  const int size = mask_bytes(m.type);
+  const int rows = m.row == 0 ? 1 : C::kWarpRows;  // a mask that is the same for every row has one
+  const int existing = m.row == 0 ? 1 : p.rows - first_row;
+  const i64 start = place.batch * m.batch + place.head * m.head + first_row * m.row + first * m.column;
+  const u8* from = static_cast<const u8*>(m.data) + start * size;
+  const int row_bytes = C::kKeys * size, bytes = (p.keys - first) * size;
+  if (m.vector_bytes == 16) {
+    copy_mask_rows<C, 16>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+  } else if (m.vector_bytes == 8) {
+    copy_mask_rows<C, 8>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+  } else if (m.vector_bytes == 4) {
+    copy_mask_rows<C, 4>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+  } else {
+    for (int x = lane; x < rows * C::kKeys; x += kWarp) {
+      const int row = x / C::kKeys, key = x % C::kKeys;
+      const bool exists = row < existing && first + key < p.keys;
+      const i64 at = start + row * m.row + key * m.column;
+      const u32 to_element = to + mask_offset(row_bytes, row, key * size);
+      if (m.type == MaskType::kBool) {
+        const u32 keep = exists ? static_cast<const u8*>(m.data)[at] : 0;
+        asm volatile("st.shared.u8 [%0], %1;" ::"r"(to_element), "r"(keep) : "memory");
+      } else if (size == 2) {
+        const u16 bits = exists ? static_cast<const u16*>(m.data)[at] : u16(0);
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to_element), "h"(bits) : "memory");
+      } else {
+        store_shared(to_element, exists ? __float_as_uint(float_at(m.data, m.type, at)) : 0u);
+      }
+    }
+  }
+}
+
+// Does a row of this warp keep a key of the tile (bool masks)?
+template <class C>
+ATTNSCOPE_D bool any_kept(const Params& p, const SharedStorage<C>& shared) {
+  const auto [warp, lane] = Lane(thread_again());
+  const u32 at = shared_address_of(shared.mask) + warp * C::kWarpRows * C::kKeys * 4;
+  u32 found = 0;
+  const int rows = p.mask.row == 0 ? 1 : C::kWarpRows;
+  for (int x = lane; x < rows * C::kKeys / 4; x += kWarp) found |= load_shared(at + 4 * x);
+  return __any_sync(0xFFFFFFFFu, found != 0);
+}
+
+// The last tile from `tile` down of which a bool mask keeps anything for some row of the block, read straight
+// from global memory; one before the first when there is none. Masks of other kinds keep every tile.
+template <class C>
+ATTNSCOPE_D int last_kept_tile(const Params& p, const SharedStorage<C>& shared, int tile) {
+  const Mask& m = p.mask;
+  if (m.type != MaskType::kBool || m.vector_bytes == 0) return tile;
+  const Place place = place_of(p, int(blockIdx.x));
+  const int first_row = place.row_block * C::kRows;
+  const int rows = m.row == 0 ? 1 : min(C::kRows, p.rows - first_row);
+  const u8* from =
+      static_cast<const u8*>(m.data) + place.batch * m.batch + place.head * m.head + first_row * m.row;
+  for (; tile >= shared.first_tile; --tile) {
+    const int first = tile * C::kKeys, keys = min(C::kKeys, p.keys - first);
+    u32 found = 0;
+    for (int x = int(threadIdx.x); x < rows * (C::kKeys / 4); x += C::kThreads) {
+      const int row = x / (C::kKeys / 4), key = 4 * (x % (C::kKeys / 4));
+      if (key + 4 <= keys)
+        found |= *reinterpret_cast<const u32*>(from + row * m.row + first + key);
+      else
+        for (int i = key; i < keys; ++i) found |= from[row * m.row + first + i];
+    }
+    if (__syncthreads_or(found != 0)) break;
+  }
+  return tile;
+}
+
+// ---- Scores ---------------------------------------------------------------------------------------------
+// cap · tanh(x / cap), to a few ulp of cap.
+ATTNSCOPE_D float soft_cap(float x, float cap, float twice_log2e_over_cap) {
+  return cap - __fdividef(2.0f * cap, exp2_unit(x * twice_log2e_over_cap) + 1.0f);
+}
+
+// A bias of −∞ removes the score whatever it was, NaN included.
+ATTNSCOPE_D float biased(float score, float bias) {
+  return bias == -infinity() ? -infinity() : score + bias;
+}
+
+template <class C>
+using Scores = float[C::kMTiles][C::kKeys / 8][4];
+
+template <class C, MaskType kMask>
+ATTNSCOPE_D void apply_mask(const Params& p, const SharedStorage<C>& shared, const Lane& at,
+                            Scores<C>& scores) {
+  constexpr int kSize = mask_bytes(kMask);
+  const u32 from = shared_address_of(shared.mask) + at.warp * C::kWarpRows * C::kKeys * 4;
+#pragma unroll
+  for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = p.mask.row == 0 ? 0 : 16 * m + mma_row(at.lane, 2 * half);
+#pragma unroll
+      for (int n = 0; n < C::kKeys / 8; ++n) {
+        float* s = &scores[m][n][2 * half];
+        const u32 address = from + mask_offset(C::kKeys * kSize, row, (8 * n + at.column()) * kSize);
+        if constexpr (kMask == MaskType::kBool) {
+          u16 pair;
+          asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(address) : "memory");
+          if ((pair & 0xFF) == 0) s[0] = -infinity();
+          if ((pair >> 8) == 0) s[1] = -infinity();
+        } else if constexpr (kMask == MaskType::kF32) {
+          float x, y;
+          asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+          s[0] = biased(s[0], x), s[1] = biased(s[1], y);
+        } else {
+          constexpr Type16 kT = kMask == MaskType::kBf16 ? Type16::kBf16 : Type16::kF16;
+          const u32 pair = load_shared(address);
+          s[0] = biased(s[0], low_half<kT>(pair)), s[1] = biased(s[1], high_half<kT>(pair));
+        }
+      }
+    }
+}
+
+// Raw products become scores: natural ones when the request needs them so, with bias or mask applied.
+template <class C>
+ATTNSCOPE_D void transform_scores(const Params& p, const SharedStorage<C>& shared, const Lane& at,
+                                  Scores<C>& s, int first) {
+  if (p.natural_scores != 0) {
+    const float exponent = p.softcap > 0 ? 2.0f * kLog2E / p.softcap : 0.0f;
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < C::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          s[m][n][i] *= p.scale;
+          if (p.softcap > 0) s[m][n][i] = soft_cap(s[m][n][i], p.softcap, exponent);
+        }
+  }
+  if (p.slopes.data != nullptr) {
+    const Place place = place_of(p, int(blockIdx.x));
+    const float slope = element(p.slopes, place.head, place.batch);
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int from_diagonal = first + at.column() - shared.diagonal[at.template row<C>(m, 2 * half)];
+#pragma unroll
+        for (int n = 0; n < C::kKeys / 8; ++n)
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            s[m][n][2 * half + c] -= slope * fabsf(float(from_diagonal + 8 * n + c));
+      }
+  }
+  switch (p.mask.type) {
+    case MaskType::kNone: break;
+    case MaskType::kBool: apply_mask<C, MaskType::kBool>(p, shared, at, s); break;
+    case MaskType::kBf16: apply_mask<C, MaskType::kBf16>(p, shared, at, s); break;
+    case MaskType::kF16: apply_mask<C, MaskType::kF16>(p, shared, at, s); break;
+    default: apply_mask<C, MaskType::kF32>(p, shared, at, s); break;
+  }
+}
+
+// ---- Dropout --------------------------------------------------------------------------------------------
+// Which weights of a tile dropout keeps: one bit for each that the lane holds.
+template <class C>
+struct Kept {
+  u32 bits[C::kMTiles];
+  bool all = true;
+  static_assert(!C::kFeatured || C::kKeys <= 64, "four bits for every eight keys");
+
+  // Four neighbouring keys of a row share one draw; two lanes hold them. The even lane draws for its first
+  // row, the odd one for its second, and they trade halves.
+  ATTNSCOPE_D Kept(const Params& p, int first) {
+    if constexpr (C::kFeatured) {
+      const Dropout& d = p.dropout;
+      if (d.threshold == 0) return;
+      all = false;
+      const Place place = place_of(p, int(blockIdx.x));
+      const Lane at(thread_again());
+      const u64 seed = d.seed_offset != nullptr ? d.seed_offset[0] : d.seed;
+      const u64 offset = d.seed_offset != nullptr ? d.seed_offset[1] : d.offset;
+      const bool odd = at.lane % 2 != 0;
+      const u64 flat = (u64(place.batch) * u64(p.heads) + u64(place.head)) * u64(p.rows) +
+                       u64(place.row_block * C::kRows + at.template row<C>(0, odd ? 2 : 0));
+#pragma unroll
+      for (int m = 0; m < C::kMTiles; ++m) bits[m] = 0;
+#pragma unroll 1
+      for (int n = 0; n < C::kKeys / 8; ++n) {
+#pragma unroll
+        for (int m = 0; m < C::kMTiles; ++m) {
+          const Philox4 x = dropout_words(seed, offset, flat + 16 * m, u64(first + 8 * n + at.column()));
+          const u32 a = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[0] : x.x[2], 1);
+          const u32 b = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[1] : x.x[3], 1);
+          const u32 four =
+              u32((odd ? a : x.x[0]) >= d.threshold) | u32((odd ? b : x.x[1]) >= d.threshold) << 1 |
+              u32((odd ? x.x[2] : a) >= d.threshold) << 2 | u32((odd ? x.x[3] : b) >= d.threshold) << 3;
+          bits[m] |= four << (4 * n);
+        }
+      }
+    }
+  }
+  ATTNSCOPE_D float weight(float x, int m, int n, int i) const {
+    if constexpr (C::kFeatured)
+      if (!all && !(bits[m] >> (4 * n + i) & 1)) return 0.0f;
+    return x;
+  }
+};
+
+// ---- Values that are not finite -------------------------------------------------------------------------
+// Does the mask keep the score of this row and key?
+ATTNSCOPE_D bool mask_keeps(const Params& p, const Place& place, int row, int key) {
+  const Mask& m = p.mask;
+  if (m.type == MaskType::kNone) return true;
+  const i64 at = place.batch * m.batch + place.head * m.head + row * m.row + key * m.column;
+  if (m.type == MaskType::kBool) return static_cast<const u8*>(m.data)[at] != 0;
+  return float_at(m.data, m.type, at) != -infinity();
+}
+
+// guard_values put 0 where V is not finite in some tiles. Here the rows that see such a key get it after all,
+// in the staged O. Rare, so short rather than fast.
+template <class C>
+ATTNSCOPE_D void add_not_finite(const Params& p, const SharedStorage<C>& shared, const Loader<C>& loader,
+                                const Place& place, const Lane& me) {
+  const u32 stage = shared_address_of(shared.q);
+  const int begin = max(shared.guarded_begin * C::kKeys, shared.block_range.begin);
+  const int end = min(shared.guarded_end * C::kKeys, shared.block_range.end);
+#pragma unroll 1
+  for (int key = begin; key < end; ++key) {
+    const u16* v = loader.value_row(key);
+#pragma unroll 1
+    for (int column = me.lane; column < C::kE; column += kWarp) {
+      const u32 bits = column < p.value_columns ? v[column * p.v.column] : 0;
+      const bool bad = (bits & kExponentMask<C::kType>) == kExponentMask<C::kType>;
+      if (!__any_sync(0xFFFFFFFFu, bad)) continue;
+#pragma unroll 1
+      for (int r = C::kWarpRows * me.warp; r < C::kWarpRows * (me.warp + 1); ++r) {
+        const int row = place.row_block * C::kRows + r;
+        const Interval seen = shared.seen[r];
+        if (!bad || row >= p.rows || key < seen.begin || key >= seen.end || !mask_keeps(p, place, row, key))
+          continue;
+        const u32 at = stage + swizzled_offset(C::kRows, r, column);
+        u16 old;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(old) : "r"(at) : "memory");
+        const float sum = low_half<C::kType>(old) + low_half<C::kType>(bits);
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(u16(pack16<C::kType>(sum, 0.0f))) : "memory");
+      }
+    }
+  }
+  __syncwarp();
+}
+
+}  // namespace attnscope::mma

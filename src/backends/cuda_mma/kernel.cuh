@@ -1,0 +1,324 @@
+#pragma once
+// O = softmax(scale · Q·Kᵀ + mask) · V, exactly, in one kernel for every GPU since sm_80.
+//
+// Shapes: Q [batch, heads, L, E] · K [batch, heads / group, S, E] · V [batch, heads / group, S, Ev] ·
+// O [batch, heads, L, Ev] · LSE [batch, heads, L].
+//
+//   one block per kRows query rows of one head                                    shared memory
+//     Q ──► sQ     K_j ──► sK     V_j ──► sV     (cp.async, 16 bytes a copy)      panels.h of maps.h
+//   warp w owns 16 · kMTiles rows
+//     step j, from the last tile of keys to the first:
+//       wait K_j · barrier · start V_j · S = Q·K_jᵀ · wait V_j · barrier · start K_{j−1}
+//       mask (only where the tile is not seen whole) · maximum · O += P·V_j, each 16 keys' exponentials under
+//       the products of the 16 before them
+//     S, P and O stay in registers: S's accumulator layout is P's operand layout (mma_maps.h)
+//
+// A plain image knows only which keys exist (causal, window, lengths, packed sequences: one interval a row);
+// a featured one also takes masks, softcap, slopes, dropout, pages and tensors that are not 16-byte aligned
+// (features.cuh). Bound and measurements: docs/kernels/mma_forward.md.
+
+#include "backends/cuda_mma/features.cuh"
+#include "backends/cuda_mma/loads.cuh"
+
+namespace attnscope::mma {
+
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+// The reference maximum stays while the true one exceeds it by no more than 2^8: weights up to 2^8 are as
+// exact as weights up to 1, and O needs no rescaling.
+inline constexpr float kKeepReference = 8.0f;  // in log2 units
+
+// ---- One warp's rows ------------------------------------------------------------------------------------
+template <class C>
+struct Worker {
+  const Params& p;
+  SharedStorage<C>& shared;
+  u32 q_lane, k_lane, v_lane;  // this lane's ldmatrix addresses at block (0, 0) of the tiles
+  float s[C::kMTiles][C::kKeys / 8][4];
+  float o[C::kMTiles][C::kE / 8][4];
+  float maximum[C::kMTiles][2], sum[C::kMTiles][2];  // of the rows mma_row(lane, 0) and + 8 of each tile
+  float base[C::kMTiles][2];                         // what the exponential subtracts
+
+  ATTNSCOPE_D Worker(const Params& params, SharedStorage<C>& storage) : p(params), shared(storage) {
+    const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
+    q_lane = shared_address_of(shared.q) + C::kWarpRows * warp * kPanelRowBytes +
+             block_offset(C::kRows, ldmatrix_a(lane), 0, 0);
+    k_lane = shared_address_of(shared.k[0]) + block_offset(C::kKeys, ldmatrix_b(lane), 0, 0);
+    v_lane = shared_address_of(shared.v[0]) + block_offset(C::kKeys, ldmatrix_b_transposed(lane), 0, 0);
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m) {
+      maximum[m][0] = maximum[m][1] = -infinity();
+      sum[m][0] = sum[m][1] = 0.0f;
+#pragma unroll
+      for (int n = 0; n < C::kE / 8; ++n) o[m][n][0] = o[m][n][1] = o[m][n][2] = o[m][n][3] = 0.0f;
+    }
+  }
+
+  // S = Q·K_jᵀ.
+  ATTNSCOPE_D void scores(int stage) {
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < C::kKeys / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
+    const u32 k_at = k_lane + stage * C::kKBytes;
+#pragma unroll
+    for (int e16 = 0; e16 < C::kE / 16; ++e16) {
+      const int flip = 32 * (e16 % 4);
+      u32 a[C::kMTiles][4];
+#pragma unroll
+      for (int m = 0; m < C::kMTiles; ++m)
+        ldmatrix(a[m], (q_lane ^ flip) + (e16 / 4) * panel_bytes(C::kRows) + 16 * m * kPanelRowBytes);
+#pragma unroll
+      for (int n16 = 0; n16 < C::kKeys / 16; ++n16) {
+        u32 b[4];
+        ldmatrix(b, (k_at ^ flip) + (e16 / 4) * panel_bytes(C::kKeys) + 16 * n16 * kPanelRowBytes);
+#pragma unroll
+        for (int m = 0; m < C::kMTiles; ++m) {
+          mma_16816<C::kType>(s[m][2 * n16], a[m], b[0], b[1]);
+          mma_16816<C::kType>(s[m][2 * n16 + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // −∞ where the row does not see the key. A scale that is not positive is applied here, so that the largest
+  // score is the largest weight.
+  ATTNSCOPE_D void mask(int first) {
+    const Lane at(thread_again());
+    if constexpr (C::kFeatured) {
+      transform_scores<C>(p, shared, at, s, first);
+    } else if (p.natural_scores != 0) {
+#pragma unroll
+      for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < C::kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) s[m][n][i] *= p.scale;
+    }
+    if (shared.warp_range[at.warp].whole(first, C::kKeys)) return;
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Interval seen = shared.seen[at.template row<C>(m, 2 * half)];
+        const int shift = first + at.column();
+        const int begin = seen.begin - shift, end = seen.end - shift;
+#pragma unroll
+        for (int n = 0; n < C::kKeys / 8; ++n)
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            if (8 * n + c < begin || 8 * n + c >= end) s[m][n][2 * half + c] = -infinity();
+      }
+  }
+
+  // The new reference maximum of every row; O and the sums follow it.
+  ATTNSCOPE_D void raise_maximum() {
+    const float c = p.log2_per_score;
+    bool moved = false;
+    float rescale[C::kMTiles][2];
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float even = s[m][0][2 * half], odd = s[m][0][2 * half + 1];
+#pragma unroll
+        for (int n = 1; n < C::kKeys / 8; ++n) {
+          even = fmaxf(even, s[m][n][2 * half]);
+          odd = fmaxf(odd, s[m][n][2 * half + 1]);
+        }
+        const float before = maximum[m][half];
+        float now = fmaxf(before, quad_max(fmaxf(even, odd)));
+        if ((now - before) * c <= kKeepReference) now = before;
+        moved |= now != before;
+        maximum[m][half] = now;
+        const float reference =
+            now == -infinity() ? 0.0f : now;  // nothing seen yet: every weight is 0, not NaN
+        base[m][half] = C::kFeatured ? reference : reference * c;
+        rescale[m][half] =
+            C::kFeatured ? exp2_unit((before - reference) * c) : exp2_unit(before * c - base[m][half]);
+        sum[m][half] *= rescale[m][half];
+      }
+    if (!__any_sync(0xFFFFFFFFu, moved)) return;
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < C::kE / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[m][n][i] *= rescale[m][i / 2];
+  }
+
+  // log2 of the weight of one score.
+  ATTNSCOPE_D float exponent(int m, int n, int i) const {
+    if constexpr (C::kFeatured)  // exact for a finite minimum in a bias
+      return (s[m][n][i] - base[m][i / 2]) * p.log2_per_score;
+    else
+      return fmaf(s[m][n][i], p.log2_per_score, -base[m][i / 2]);
+  }
+
+  ATTNSCOPE_D void weight(int m, int n, int i) {
+    s[m][n][i] = exp2_unit(exponent(m, n, i));
+    sum[m][i / 2] += s[m][n][i];
+  }
+
+  // Weights of keys 16·n16 … + 15 as an A operand; those that dropout removes as 0.
+  ATTNSCOPE_D void pack(u32 (&a)[C::kMTiles][4], int n16, const Kept<C>& kept) const {
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const int n = 2 * n16 + mma_a_tile(w), i = mma_a_first(w);
+        a[m][w] =
+            pack16<C::kType>(kept.weight(s[m][n][i], m, n, i), kept.weight(s[m][n][i + 1], m, n, i + 1));
+      }
+  }
+
+  // Scores become weights, O += P·V. The exponentials of 16 keys stand between the products of the 16 before
+  // them.
+  ATTNSCOPE_D void values(int stage, int first) {
+    constexpr int kSteps = C::kKeys / 16, kColumns = C::kE / 16, kWeights = 8 * C::kMTiles;
+    const u32 v_at = v_lane + stage * C::kVBytes;
+    const Kept<C> kept(p, first);
+#pragma unroll
+    for (int x = 0; x < kWeights; ++x) weight(x / 8, (x / 4) % 2, x % 4);
+    u32 a[C::kMTiles][4];
+    pack(a, 0, kept);
+#pragma unroll
+    for (int n16 = 0; n16 < kSteps; ++n16) {
+#pragma unroll
+      for (int c16 = 0; c16 < kColumns; ++c16) {
+        u32 b[4];
+        ldmatrix_transposed(
+            b, (v_at ^ (32 * (c16 % 4))) + (c16 / 4) * panel_bytes(C::kKeys) + 16 * n16 * kPanelRowBytes);
+#pragma unroll
+        for (int m = 0; m < C::kMTiles; ++m) {
+          mma_16816<C::kType>(o[m][2 * c16], a[m], b[0], b[1]);
+          mma_16816<C::kType>(o[m][2 * c16 + 1], a[m], b[2], b[3]);
+        }
+        if (n16 + 1 < kSteps) {
+#pragma unroll
+          for (int x = c16 * kWeights / kColumns; x < (c16 + 1) * kWeights / kColumns; ++x)
+            weight(x / 8, 2 * (n16 + 1) + (x / 4) % 2, x % 4);
+        }
+      }
+      if (n16 + 1 < kSteps) pack(a, n16 + 1, kept);
+    }
+  }
+
+  // O / sum to global memory through this warp's rows of sQ, and the LSE.
+  ATTNSCOPE_D void epilogue(const Loader<C>& loader) {
+    const Place place = place_of(p, int(blockIdx.x));
+    const Lane at(thread_again());
+    const u32 stage = shared_address_of(shared.q);
+    const float sink = p.sinks.data != nullptr ? element(p.sinks, place.head) : -infinity();
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float total = quad_sum(sum[m][half]);
+        const bool empty = total == 0.0f;
+        float factor = 1.0f;  // of O and the sum
+        float reference = maximum[m][half] * p.natural_per_score;
+        if (sink != -infinity() && !empty) {  // one more logit, without a value
+          const float top = fmaxf(reference, sink);
+          factor = exp2_unit((reference - top) * kLog2E);
+          total = total * factor + exp2_unit((sink - top) * kLog2E);
+          reference = top;
+        }
+        const int row_here = at.template row<C>(m, 2 * half);
+        const int row = place.row_block * C::kRows + row_here;
+        if (p.lse != nullptr && at.lane % 4 == 0 && row < p.rows)
+          p.lse[place.batch * p.lse_batch + place.head * p.lse_head + row * p.lse_row] =
+              empty ? -infinity() : reference + log2_unit(total) * kLn2;
+        const float scale = empty ? 0.0f : __fdividef(factor, total) * p.dropout.keep_scale;
+        const bool zero = empty || p.dropout.drop_all != 0;
+#pragma unroll
+        for (int n = 0; n < C::kE / 8; ++n) {
+          const float x = o[m][n][2 * half] * scale, y = o[m][n][2 * half + 1] * scale;
+          store_shared(stage + swizzled_offset(C::kRows, row_here, 8 * n + at.column()),
+                       zero ? 0u : pack16<C::kType>(x, y));
+        }
+      }
+    __syncwarp();
+    if (shared.guarded_end > shared.guarded_begin && p.dropout.drop_all == 0)
+      add_not_finite<C>(p, shared, loader, place, at);
+    store_rows<C>(p, stage, place, C::kWarpRows * at.warp, at.lane);
+  }
+};
+
+// ---- The kernel -----------------------------------------------------------------------------------------
+template <class C>
+ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
+  SharedStorage<C>& shared = *static_cast<SharedStorage<C>*>(dynamic_shared);
+  prepare_block<C>(p, shared);
+  const Loader<C> loader{p, shared};
+  Worker<C> me(p, shared);
+  int tile = (shared.block_range.end + C::kKeys - 1) / C::kKeys - 1, stage = 0;
+  bool start = true;  // nothing of `tile` is on its way yet
+  while (tile >= shared.first_tile) {
+    if (start) {
+      if constexpr (C::kFeatured) tile = last_kept_tile<C>(p, shared, tile);
+      if (tile < shared.first_tile) break;
+      loader.keys(stage, tile);
+      if constexpr (C::kStages == 2) loader.values(stage, tile);
+      if constexpr (C::kFeatured) load_mask<C>(p, shared, tile * C::kKeys);
+      copy_async_commit();
+      start = false;
+    }
+    const int first = tile * C::kKeys;
+    bool mine =
+        shared.warp_range[threadIdx.x / kWarp].any(first, C::kKeys);  // does this warp see a key of the tile?
+    copy_async_wait<0>();
+    if constexpr (C::kFeatured) {
+      if (p.mask.type == MaskType::kBool) {
+        __syncwarp();
+        mine = mine && any_kept<C>(p, shared);
+        if (!__syncthreads_or(mine)) {  // the mask removes the whole tile
+          --tile;
+          start = true;
+          continue;
+        }
+      } else {
+        __syncthreads();
+      }
+    } else if constexpr (C::kStages == 2) {
+      loader.guard_values(stage, tile);
+    } else {
+      __syncthreads();
+    }
+    if constexpr (C::kStages == 2) {
+      if (tile > shared.first_tile) {
+        loader.keys(stage ^ 1, tile - 1);
+        loader.values(stage ^ 1, tile - 1);
+      }
+      copy_async_commit();
+    } else {
+      loader.values(0, tile);
+      copy_async_commit();
+    }
+    if (mine) me.scores(stage);
+    if constexpr (C::kStages == 1) {
+      copy_async_wait<0>();
+      loader.guard_values(0,
+                          tile);  // a barrier: every warp is done with K_j, every thread has its part of V_j
+      if (tile > shared.first_tile) loader.keys(0, tile - 1);
+      copy_async_commit();
+    }
+    if (mine) me.mask(first);
+    if constexpr (C::kFeatured) {
+      __syncwarp();  // every lane has read the tile's mask
+      if (tile > shared.first_tile) load_mask<C>(p, shared, first - C::kKeys);
+      copy_async_commit();
+    }
+    if (mine) {
+      me.raise_maximum();
+      me.values(stage, first);
+    }
+    --tile;
+    if constexpr (C::kStages == 2) stage ^= 1;
+  }
+  copy_async_wait<0>();
+  __syncthreads();  // Q is there, and nobody reads what another warp's epilogue overwrites
+  me.epilogue(loader);
+}
+
+}  // namespace attnscope::mma
