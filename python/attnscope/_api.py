@@ -1,6 +1,7 @@
 """sdpa, Plan, Session: thin over the C ABI; tensors are described, never copied."""
 import contextlib
 import ctypes as C
+import functools
 import json
 
 from . import _library
@@ -59,11 +60,15 @@ def _describe(tensor):
                   (C.c_int64 * n)(*shape), (C.c_int64 * n)(*strides), 0)
 
 
-def _stream_of(tensor):
+def _stream_reader(tensor):
+    """A function that gives torch's current stream for the tensor's device, cheap to call again and again."""
     if getattr(getattr(tensor, "device", None), "type", "cpu") != "cuda":
-        return None
+        return lambda: None
     import torch
-    return torch.cuda.current_stream(tensor.device).cuda_stream
+    index = tensor.device.index or 0
+    if hasattr(torch._C, "_cuda_getCurrentRawStream"):
+        return functools.partial(torch._C._cuda_getCurrentRawStream, index)
+    return lambda: torch.cuda.current_stream(index).cuda_stream
 
 
 class _Call:
@@ -118,7 +123,7 @@ def sdpa(q, k, v, *, backends=None, out=None, lse=False, causal=None, scale=None
     out = made if out is None else out
     o = _describe(out)
     s = C.byref(_describe(logsum)) if lse else None
-    _check(_lib.attnscope_sdpa(C.byref(call.request), _names(backends), C.byref(o), s, _stream_of(q)))
+    _check(_lib.attnscope_sdpa(C.byref(call.request), _names(backends), C.byref(o), s, _stream_reader(q)()))
     return (out, logsum) if lse else out
 
 
@@ -167,10 +172,12 @@ class Plan:
         o_pointer, s_pointer = C.byref(o), C.byref(s) if s is not None else None
         memory = workspace.data_ptr() if workspace is not None else None
         size = workspace.numel() * workspace.element_size() if workspace is not None else 0
-        some = self._call.keep["q"][0]
+        stream = _stream_reader(self._call.keep["q"][0])
 
         def call():
-            _check(run(handle, request, o_pointer, s_pointer, _stream_of(some), memory, size))
+            code = run(handle, request, o_pointer, s_pointer, stream(), memory, size)
+            if code:
+                raise Error(code)
 
         call.keep = (self, out, lse, workspace, o, s)
         return call

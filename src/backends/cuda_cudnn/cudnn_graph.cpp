@@ -9,6 +9,9 @@
 #include <cudnn_frontend.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -56,24 +59,132 @@ Status check(fe::error_t error, const char* what) {
               fmt::format("cuDNN: {}: {}", what, reason.empty() ? "no reason given" : reason));
 }
 
-// cuDNN's handles belong to one thread; a thread keeps one per device for its life.
-struct Handles {
-  std::map<int, cudnnHandle_t> by_device;
-  ~Handles() {
-    for (auto& [device, handle] : by_device) (void)fe::detail::destroy_handle(handle);
+// The pointers of one call as cuDNN takes them. Finalised ones cannot be changed, but a call with the same
+// pointers can use one again.
+struct VariantPack {
+  static constexpr size_t kMostPointers = 16;
+  cudnnBackendDescriptor_t descriptor = nullptr;
+  uint64_t graph = 0;  // its id; 0: the slot is free
+  std::array<void*, kMostPointers> pointers{};
+  void* workspace = nullptr;
+
+  VariantPack() = default;
+  VariantPack(const VariantPack&) = delete;
+  VariantPack& operator=(const VariantPack&) = delete;
+  ~VariantPack() { clear(); }
+  void clear() {
+    if (descriptor) (void)fe::detail::destroy_descriptor(descriptor);
+    descriptor = nullptr;
+    graph = 0;
   }
 };
 
-Result<cudnnHandle_t> handle_of_thread(int device) {
-  thread_local Handles handles;
-  auto found = handles.by_device.find(device);
-  if (found != handles.by_device.end()) return found->second;
+// What a thread keeps for one device. cuDNN's handles belong to one thread.
+struct ThreadState {
   cudnnHandle_t handle = nullptr;
-  if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS)
+  bool has_stream = false;
+  cudaStream_t stream = nullptr;
+  unsigned long long stream_id = 0;
+  std::array<VariantPack, 8> packs;
+  size_t next_pack = 0;
+
+  ThreadState() = default;
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+  ~ThreadState() {
+    for (VariantPack& pack : packs) pack.clear();
+    if (handle) (void)fe::detail::destroy_handle(handle);
+  }
+};
+
+Result<ThreadState*> state_of_thread(int device) {
+  thread_local std::map<int, ThreadState> states;  // elements never move
+  ThreadState& state = states[device];
+  if (state.handle) return &state;
+  if (fe::detail::create_handle(&state.handle) != CUDNN_STATUS_SUCCESS) {
+    state.handle = nullptr;
     return fail(ErrorCode::kUnavailable, fmt::format("cuDNN gave no handle for CUDA device {}", device),
                 "check that this cuDNN fits the driver (attnscope doctor)");
-  handles.by_device.emplace(device, handle);
-  return handle;
+  }
+  return &state;
+}
+
+// cudnnSetStream asks the driver several things also when nothing changes, 2.5 µs: only a change is passed
+// on. The id tells a new stream from a destroyed one at the same address.
+Status use_stream(ThreadState& state, cudaStream_t stream) {
+  unsigned long long id = 0;
+  const bool known = cudaStreamGetId(stream, &id) == cudaSuccess;
+  if (!known) (void)cudaGetLastError();
+  if (known && state.has_stream && state.stream == stream && state.stream_id == id) return {};
+  state.has_stream = false;
+  if (fe::detail::set_stream(state.handle, stream) != CUDNN_STATUS_SUCCESS)
+    return fail(ErrorCode::kInternal, "cuDNN did not take the stream");
+  state.has_stream = known;
+  state.stream = stream;
+  state.stream_id = id;
+  return {};
+}
+
+Status check(cudnnStatus_t status, const char* what) {
+  if (status == CUDNN_STATUS_SUCCESS) return {};
+  return fail(ErrorCode::kInternal, fmt::format("cuDNN: {}: {}", what, fe::detail::get_error_string(status)));
+}
+
+// The thread's pack for these pointers: an old one, or a new one in the place of the oldest.
+Result<cudnnBackendDescriptor_t> variant_pack(ThreadState& state, uint64_t graph,
+                                              const std::vector<int64_t>& uids, void* const* pointers,
+                                              void* workspace) {
+  const size_t n = uids.size();
+  for (const VariantPack& pack : state.packs)
+    if (pack.graph == graph && pack.workspace == workspace &&
+        std::equal(pointers, pointers + n, pack.pointers.begin()))
+      return pack.descriptor;
+  VariantPack& pack = state.packs[state.next_pack++ % state.packs.size()];
+  pack.clear();
+  ATTNSCOPE_TRY(check(fe::detail::create_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack.descriptor),
+                      "creating a variant pack"));
+  const auto set = [&](cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t count,
+                       const void* values) {
+    return check(fe::detail::set_attribute(pack.descriptor, name, type, static_cast<int64_t>(count), values),
+                 "filling a variant pack");
+  };
+  ATTNSCOPE_TRY(set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace));
+  ATTNSCOPE_TRY(set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, pointers));
+  ATTNSCOPE_TRY(set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids.data()));
+  ATTNSCOPE_TRY(check(fe::detail::finalize(pack.descriptor), "finishing a variant pack"));
+  std::copy(pointers, pointers + n, pack.pointers.begin());
+  pack.workspace = workspace;
+  pack.graph = graph;
+  return pack.descriptor;
+}
+
+// The frontend's graph with what its execute() uses, for the direct way to cudnnBackendExecute.
+struct OpenGraph : fe::graph::Graph {
+  fe::ExecutionPlan* built_plan() const {
+    const auto at = static_cast<size_t>(plans.candidate);
+    return plans.candidate >= 0 && at < plans.execution_plans.size() ? plans.execution_plans[at].get()
+                                                                     : nullptr;
+  }
+  // Nothing to do for a call beyond passing pointers: no workspace or kernels of the frontend's own.
+  bool only_pointers(int64_t total_workspace) {
+    const fe::ExecutionPlan* plan = built_plan();
+    return plan != nullptr && prepare_variant_pack_template().is_good() &&
+           plan->getWorkspaceSize() == total_workspace && varpack_template.workspace_slots.empty() &&
+           varpack_template.replacement_slots.empty() && varpack_template.backend_slots.empty() &&
+           varpack_template.all_uids.size() <= VariantPack::kMostPointers;
+  }
+};
+
+uint64_t next_graph_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  (void)cudaGetLastError();
+  return true;
 }
 
 fe::DataType_t data_type(DType dtype) {
@@ -144,10 +255,34 @@ Result<std::string> version() {
 }
 
 struct Graph::Impl {
-  fe::graph::Graph graph;
+  OpenGraph graph;
+  const uint64_t id = next_graph_id();
   int device = 0;
   bool bias = false, stats = false;
   int64_t workspace = 0;
+  bool direct = false;  // run() may go to cudnnBackendExecute itself
+
+  Status run_directly(ThreadState& thread, void* const* given, int n, void* work) const {
+    const auto& pack = graph.varpack_template;
+    if (pack.user_slots.size() != static_cast<size_t>(n))
+      return fail(ErrorCode::kInternal,
+                  fmt::format("cuDNN: {} pointers for {} tensors", n, pack.user_slots.size()));
+    std::array<void*, VariantPack::kMostPointers> pointers{};
+    std::copy(pack.template_ptrs.begin(), pack.template_ptrs.end(), pointers.begin());
+    for (size_t i = 0; i < pack.user_slots.size(); ++i)
+      pointers[static_cast<size_t>(pack.user_slots[i])] = given[i];
+    for (const auto& [slot, alignment] : pack.aligned_slots)
+      if (reinterpret_cast<uintptr_t>(pointers[static_cast<size_t>(slot)]) %
+              static_cast<uintptr_t>(alignment) !=
+          0)
+        return fail(
+            ErrorCode::kInvalidArgument,
+            fmt::format("cuDNN: a tensor starts at an address that is no multiple of {} bytes", alignment));
+    ATTNSCOPE_ASSIGN(cudnnBackendDescriptor_t variant,
+                     variant_pack(thread, id, pack.all_uids, pointers.data(), work));
+    return cudnn::check(fe::detail::execute(thread.handle, graph.built_plan()->get_raw_desc(), variant),
+                        "the run failed");
+  }
 };
 
 Graph::Graph(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -161,7 +296,8 @@ Result<std::unique_ptr<Graph>> Graph::check(const Request& r) {
     ATTNSCOPE_TRY(load_once());
     const cuda::DeviceGuard guard(r.q.device.index);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
-    ATTNSCOPE_ASSIGN(cudnnHandle_t handle, handle_of_thread(r.q.device.index));
+    ATTNSCOPE_ASSIGN(const ThreadState* thread, state_of_thread(r.q.device.index));
+    cudnnHandle_t handle = thread->handle;
     auto impl = std::make_unique<Impl>();
     impl->device = r.q.device.index;
     impl->bias = r.mask_kind == MaskKind::kBias;
@@ -197,9 +333,11 @@ Result<std::unique_ptr<Graph>> Graph::check(const Request& r) {
 Status Graph::build() {
   try {
     const cuda::DeviceGuard guard(impl_->device);
-    ATTNSCOPE_ASSIGN(cudnnHandle_t handle, handle_of_thread(impl_->device));
-    ATTNSCOPE_TRY(cudnn::check(impl_->graph.build_plans(handle), "the plan was not built"));
-    return cudnn::check(impl_->graph.get_workspace_size(impl_->workspace), "workspace size");
+    ATTNSCOPE_ASSIGN(const ThreadState* thread, state_of_thread(impl_->device));
+    ATTNSCOPE_TRY(cudnn::check(impl_->graph.build_plans(thread->handle), "the plan was not built"));
+    ATTNSCOPE_TRY(cudnn::check(impl_->graph.get_workspace_size(impl_->workspace), "workspace size"));
+    impl_->direct = impl_->graph.only_pointers(impl_->workspace);
+    return {};
   } catch (const std::exception& e) {
     return fail(ErrorCode::kInternal, fmt::format("cuDNN: {}", e.what()));
   }
@@ -207,9 +345,8 @@ Status Graph::build() {
 
 Status Graph::run(const Request& r, void* out, void* stats, void* workspace, cudaStream_t stream) const {
   try {
-    ATTNSCOPE_ASSIGN(cudnnHandle_t handle, handle_of_thread(impl_->device));
-    if (fe::detail::set_stream(handle, stream) != CUDNN_STATUS_SUCCESS)
-      return fail(ErrorCode::kInternal, "cuDNN did not take the stream");
+    ATTNSCOPE_ASSIGN(ThreadState * thread, state_of_thread(impl_->device));
+    ATTNSCOPE_TRY(use_stream(*thread, stream));
     void* pointers[6];
     int n = 0;
     pointers[n++] = r.q.data;
@@ -218,7 +355,9 @@ Status Graph::run(const Request& r, void* out, void* stats, void* workspace, cud
     if (impl_->bias) pointers[n++] = r.mask.data;
     pointers[n++] = out;
     if (impl_->stats) pointers[n++] = stats;
-    fe::error_t error = impl_->graph.execute(handle, pointers, n, workspace);
+    // Under capture the frontend sees to it that the CUDA graph keeps the plan alive.
+    if (impl_->direct && !capturing(stream)) return impl_->run_directly(*thread, pointers, n, workspace);
+    fe::error_t error = impl_->graph.execute(thread->handle, pointers, n, workspace);
     if (error.is_good()) return {};
     return fail(ErrorCode::kInternal, fmt::format("cuDNN: the run failed: {}", error.get_message()));
   } catch (const std::exception& e) {
