@@ -8,7 +8,7 @@ set(rows
   "96  96  128 2 0 kFree     kStaged"
   "96  96  128 2 1 kFree     kStaged"
   "128 128 128 2 0 kFree     kStaged"
-  "128 128 128 2 1 kFree     kStaged"
+  "128 128 128 2 1 kProducts kStaged"
   "192 128 112 2 0 kFree     kDirect"
   "192 128 112 2 1 kFree     kDirect"
   "192 192 96  2 0 kFree     kDirect"

@@ -8,24 +8,9 @@
 
 #include "attention/dropout_bits.h"
 #include "backends/cuda_mma/loads.cuh"
+#include "backends/cuda_mma/mask_tile.h"
 
 namespace attnscope::mma {
-
-ATTNSCOPE_HD constexpr int mask_bytes(MaskType type) {
-  return type == MaskType::kBool                             ? 1
-         : type == MaskType::kBf16 || type == MaskType::kF16 ? 2
-                                                             : 4;  // f64: kept as f32
-}
-
-// Byte offset of (row, byte) in a warp's mask tile of rows of `row_bytes` (32 … 256).
-ATTNSCOPE_HD constexpr int mask_offset(int row_bytes, int row, int byte) {
-  const int chunk = byte / 16;
-  const int flip = row_bytes == 256   ? 2 * (row % 4)  // 8-byte reads: four rows of 32 bytes at a time
-                   : row_bytes == 128 ? row % 8
-                   : row_bytes == 64  ? row / 2 % 4
-                                      : row / 4 % 2;
-  return row * row_bytes + ((chunk ^ flip) * 16) + byte % 16;
-}
 
 template <Type16 T>
 ATTNSCOPE_D float low_half(u32 pair) {
@@ -68,9 +53,9 @@ ATTNSCOPE_D void copy_piece(u32 to, const u8* from, int bytes) {
 // Rows of `row_bytes` in pieces of kBytes; what lies past the last row or key becomes 0.
 template <class C, int kBytes>
 ATTNSCOPE_D void copy_mask_rows(u32 to, const u8* from, i64 row_stride, int rows, int existing_rows,
-                                int row_bytes, int existing_bytes) {
+                                int row_bytes, int existing_bytes, int lane) {
   const int shift = 31 - __clz(row_bytes / kBytes);
-  for (int x = thread_again() % kWarp; x < rows << shift; x += kWarp) {
+  for (int x = lane; x < rows << shift; x += kWarp) {
     const int row = x >> shift, byte = (x - (row << shift)) * kBytes;
     const int bytes = row < existing_rows ? min(max(existing_bytes - byte, 0), kBytes) : 0;
     copy_piece<kBytes>(to + mask_offset(row_bytes, row, byte),
@@ -83,7 +68,7 @@ ATTNSCOPE_D void load_mask(const Params& p, SharedStorage<C>& shared, int first)
   const Mask& m = p.mask;
   if (m.type == MaskType::kNone) return;
   const Place place = place_of(p, int(blockIdx.x));
-  const auto [warp, lane] = Lane(thread_again());
+  const auto [warp, lane] = Lane(thread_in_step(first));
   const int first_row = place.row_block * C::kRows + C::kWarpRows * warp;
   const u32 to = shared_address_of(shared.mask) + warp * C::kWarpRows * C::kKeys * 4;
   const int size = mask_bytes(m.type);
@@ -93,11 +78,11 @@ ATTNSCOPE_D void load_mask(const Params& p, SharedStorage<C>& shared, int first)
   const u8* from = static_cast<const u8*>(m.data) + start * size;
   const int row_bytes = C::kKeys * size, bytes = (p.keys - first) * size;
   if (m.vector_bytes == 16) {
-    copy_mask_rows<C, 16>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+    copy_mask_rows<C, 16>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else if (m.vector_bytes == 8) {
-    copy_mask_rows<C, 8>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+    copy_mask_rows<C, 8>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else if (m.vector_bytes == 4) {
-    copy_mask_rows<C, 4>(to, from, m.row * size, rows, existing, row_bytes, bytes);
+    copy_mask_rows<C, 4>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else {
     for (int x = lane; x < rows * C::kKeys; x += kWarp) {
       const int row = x / C::kKeys, key = x % C::kKeys;
@@ -119,8 +104,8 @@ ATTNSCOPE_D void load_mask(const Params& p, SharedStorage<C>& shared, int first)
 
 // Does a row of this warp keep a key of the tile (bool masks)?
 template <class C>
-ATTNSCOPE_D bool any_kept(const Params& p, const SharedStorage<C>& shared) {
-  const auto [warp, lane] = Lane(thread_again());
+ATTNSCOPE_D bool any_kept(const Params& p, const SharedStorage<C>& shared, int tile) {
+  const auto [warp, lane] = Lane(thread_in_step(tile));
   const u32 at = shared_address_of(shared.mask) + warp * C::kWarpRows * C::kKeys * 4;
   u32 found = 0;
   const int rows = p.mask.row == 0 ? 1 : C::kWarpRows;
@@ -256,7 +241,7 @@ struct Kept {
       if (d.threshold == 0) return;
       all = false;
       const Place place = place_of(p, int(blockIdx.x));
-      const Lane at(thread_again());
+      const Lane at(thread_in_step(first));
       const u64 seed = d.seed_offset != nullptr ? d.seed_offset[0] : d.seed;
       const u64 offset = d.seed_offset != nullptr ? d.seed_offset[1] : d.offset;
       const bool odd = at.lane % 2 != 0;

@@ -24,7 +24,9 @@ namespace attnscope::mma {
 
 inline constexpr float kLn2 = 0.6931471805599453f;
 
-// The reference maximum stays while the true one exceeds it by no more than 2^8: weights up to 2^8 are as
+inline constexpr float kLowest = -3.402823466e38f;
+
+// The reference stays while the true one exceeds it by no more than 2^8: weights up to 2^8 are as
 // exact as weights up to 1, and O needs no rescaling.
 inline constexpr float kKeepReference = 8.0f;  // in log2 units
 
@@ -33,21 +35,17 @@ template <class C>
 struct Worker {
   const Params& p;
   SharedStorage<C>& shared;
-  u32 q_lane, k_lane, v_lane;  // this lane's ldmatrix addresses at block (0, 0) of the tiles
   float s[C::kMTiles][C::kKeys / 8][4];
   float o[C::kMTiles][C::kE / 8][4];
-  float maximum[C::kMTiles][2], sum[C::kMTiles][2];  // of the rows mma_row(lane, 0) and + 8 of each tile
-  float base[C::kMTiles][2];                         // what the exponential subtracts
+  // Of the rows mma_row(lane, 0) and + 8 of each tile: what the exponential subtracts, a score that was once
+  // the largest (plain: in log2 units), and this lane's part of the sum. The lowest number there is loses to
+  // every score.
+  float reference[C::kMTiles][2], sum[C::kMTiles][2];
 
   ATTNSCOPE_D Worker(const Params& params, SharedStorage<C>& storage) : p(params), shared(storage) {
-    const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-    q_lane = shared_address_of(shared.q) + C::kWarpRows * warp * kPanelRowBytes +
-             block_offset(C::kRows, ldmatrix_a(lane), 0, 0);
-    k_lane = shared_address_of(shared.k[0]) + block_offset(C::kKeys, ldmatrix_b(lane), 0, 0);
-    v_lane = shared_address_of(shared.v[0]) + block_offset(C::kKeys, ldmatrix_b_transposed(lane), 0, 0);
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m) {
-      maximum[m][0] = maximum[m][1] = -infinity();
+      reference[m][0] = reference[m][1] = kLowest;
       sum[m][0] = sum[m][1] = 0.0f;
 #pragma unroll
       for (int n = 0; n < C::kE / 8; ++n) o[m][n][0] = o[m][n][1] = o[m][n][2] = o[m][n][3] = 0.0f;
@@ -55,12 +53,16 @@ struct Worker {
   }
 
   // S = Q·K_jᵀ.
-  ATTNSCOPE_D void scores(int stage) {
+  ATTNSCOPE_D void scores(int stage, int tile) {
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m)
 #pragma unroll
       for (int n = 0; n < C::kKeys / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
-    const u32 k_at = k_lane + stage * C::kKBytes;
+    const Lane at(thread_in_step(tile));
+    const u32 q_lane = shared_address_of(shared.q) + C::kWarpRows * at.warp * kPanelRowBytes +
+                       block_offset(C::kRows, ldmatrix_a(at.lane), 0, 0);
+    const u32 k_at = shared_address_of(shared.k[0]) + stage * C::kKBytes +
+                     block_offset(C::kKeys, ldmatrix_b(at.lane), 0, 0);
 #pragma unroll
     for (int e16 = 0; e16 < C::kE / 16; ++e16) {
       const int flip = 32 * (e16 % 4);
@@ -84,7 +86,7 @@ struct Worker {
   // −∞ where the row does not see the key. A scale that is not positive is applied here, so that the largest
   // score is the largest weight.
   ATTNSCOPE_D void mask(int first) {
-    const Lane at(thread_again());
+    const Lane at(thread_in_step(first));
     if constexpr (C::kFeatured) {
       transform_scores<C>(p, shared, at, s, first);
     } else if (p.natural_scores != 0) {
@@ -111,8 +113,8 @@ struct Worker {
       }
   }
 
-  // The new reference maximum of every row; O and the sums follow it.
-  ATTNSCOPE_D void raise_maximum() {
+  // The new reference of every row; O and the sums follow it.
+  ATTNSCOPE_D void raise_reference() {
     const float c = p.log2_per_score;
     bool moved = false;
     float rescale[C::kMTiles][2];
@@ -126,16 +128,13 @@ struct Worker {
           even = fmaxf(even, s[m][n][2 * half]);
           odd = fmaxf(odd, s[m][n][2 * half + 1]);
         }
-        const float before = maximum[m][half];
-        float now = fmaxf(before, quad_max(fmaxf(even, odd)));
-        if ((now - before) * c <= kKeepReference) now = before;
-        moved |= now != before;
-        maximum[m][half] = now;
-        const float reference =
-            now == -infinity() ? 0.0f : now;  // nothing seen yet: every weight is 0, not NaN
-        base[m][half] = C::kFeatured ? reference : reference * c;
-        rescale[m][half] =
-            C::kFeatured ? exp2_unit((before - reference) * c) : exp2_unit(before * c - base[m][half]);
+        const float top = quad_max(fmaxf(even, odd)), before = reference[m][half];
+        const float now = fmaxf(before, C::kFeatured ? top : top * c);
+        const float rise = C::kFeatured ? (now - before) * c : now - before;
+        const bool keep = rise <= kKeepReference;
+        moved |= !keep;
+        reference[m][half] = keep ? before : now;
+        rescale[m][half] = keep ? 1.0f : exp2_unit(-rise);
         sum[m][half] *= rescale[m][half];
       }
     if (!__any_sync(0xFFFFFFFFu, moved)) return;
@@ -150,9 +149,9 @@ struct Worker {
   // log2 of the weight of one score.
   ATTNSCOPE_D float exponent(int m, int n, int i) const {
     if constexpr (C::kFeatured)  // exact for a finite minimum in a bias
-      return (s[m][n][i] - base[m][i / 2]) * p.log2_per_score;
+      return (s[m][n][i] - reference[m][i / 2]) * p.log2_per_score;
     else
-      return fmaf(s[m][n][i], p.log2_per_score, -base[m][i / 2]);
+      return fmaf(s[m][n][i], p.log2_per_score, -reference[m][i / 2]);
   }
 
   ATTNSCOPE_D void weight(int m, int n, int i) {
@@ -176,7 +175,8 @@ struct Worker {
   // them.
   ATTNSCOPE_D void values(int stage, int first) {
     constexpr int kSteps = C::kKeys / 16, kColumns = C::kE / 16, kWeights = 8 * C::kMTiles;
-    const u32 v_at = v_lane + stage * C::kVBytes;
+    const u32 v_at = shared_address_of(shared.v[0]) + stage * C::kVBytes +
+                     block_offset(C::kKeys, ldmatrix_b_transposed(thread_in_step(first) % kWarp), 0, 0);
     const Kept<C> kept(p, first);
 #pragma unroll
     for (int x = 0; x < kWeights; ++x) weight(x / 8, (x / 4) % 2, x % 4);
@@ -207,7 +207,7 @@ struct Worker {
   // O / sum to global memory through this warp's rows of sQ, and the LSE.
   ATTNSCOPE_D void epilogue(const Loader<C>& loader) {
     const Place place = place_of(p, int(blockIdx.x));
-    const Lane at(thread_again());
+    const Lane at(int(threadIdx.x));
     const u32 stage = shared_address_of(shared.q);
     const float sink = p.sinks.data != nullptr ? element(p.sinks, place.head) : -infinity();
 #pragma unroll
@@ -217,18 +217,18 @@ struct Worker {
         float total = quad_sum(sum[m][half]);
         const bool empty = total == 0.0f;
         float factor = 1.0f;  // of O and the sum
-        float reference = maximum[m][half] * p.natural_per_score;
+        float top = reference[m][half] * (C::kFeatured ? p.natural_per_score : kLn2);
         if (sink != -infinity() && !empty) {  // one more logit, without a value
-          const float top = fmaxf(reference, sink);
-          factor = exp2_unit((reference - top) * kLog2E);
+          const float before = top;
+          top = fmaxf(top, sink);
+          factor = exp2_unit((before - top) * kLog2E);
           total = total * factor + exp2_unit((sink - top) * kLog2E);
-          reference = top;
         }
         const int row_here = at.template row<C>(m, 2 * half);
         const int row = place.row_block * C::kRows + row_here;
         if (p.lse != nullptr && at.lane % 4 == 0 && row < p.rows)
           p.lse[place.batch * p.lse_batch + place.head * p.lse_head + row * p.lse_row] =
-              empty ? -infinity() : reference + log2_unit(total) * kLn2;
+              empty ? -infinity() : top + log2_unit(total) * kLn2;
         const float scale = empty ? 0.0f : __fdividef(factor, total) * p.dropout.keep_scale;
         const bool zero = empty || p.dropout.drop_all != 0;
 #pragma unroll
@@ -271,7 +271,7 @@ ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
     if constexpr (C::kFeatured) {
       if (p.mask.type == MaskType::kBool) {
         __syncwarp();
-        mine = mine && any_kept<C>(p, shared);
+        mine = mine && any_kept<C>(p, shared, tile);
         if (!__syncthreads_or(mine)) {  // the mask removes the whole tile
           --tile;
           start = true;
@@ -295,7 +295,7 @@ ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
       loader.values(0, tile);
       copy_async_commit();
     }
-    if (mine) me.scores(stage);
+    if (mine) me.scores(stage, tile);
     if constexpr (C::kStages == 1) {
       copy_async_wait<0>();
       loader.guard_values(0,
@@ -310,7 +310,7 @@ ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
       copy_async_commit();
     }
     if (mine) {
-      me.raise_maximum();
+      me.raise_reference();
       me.values(stage, first);
     }
     --tile;

@@ -117,11 +117,10 @@ ATTNSCOPE_D void gather_8(u32 (&words)[4], const u16* from, i64 stride, int coun
   }
 }
 
-// The thread's number, read anew: what only copies need is not worth a register through the products.
-ATTNSCOPE_D int thread_again() {
-  int t;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
-  return t;
+// The thread's number, derived anew from a value of the step that is never negative: what only a copy or a
+// mask needs is then not computed before the loop and kept in registers, of which the products leave few.
+ATTNSCOPE_D int thread_in_step(int tile) {
+  return int(threadIdx.x) ^ (tile >> 31);
 }
 
 // A thread's place among the accumulators of a block.
@@ -166,7 +165,7 @@ template <class C, int kTileRows, class RowAt>
 ATTNSCOPE_D void load_tile(u32 to, int first, int begin, int end, int columns, bool aligned, bool paged,
                            i64 row_stride, i64 column_stride, RowAt row_at) {
   using Division = Pieces<C, kTileRows>;
-  const Division pieces(thread_again());
+  const Division pieces(thread_in_step(first));
   if (C::kFeatured && (!aligned || paged)) {
 #pragma unroll 1
     for (int turn = 0; turn < Division::kTurns; ++turn) {
@@ -254,11 +253,11 @@ struct Loader {
       return;
     }
     const u32 at = shared_address_of(shared.v[0]) + stage * C::kVBytes;
-    const Pieces<C, C::kKeys> pieces(thread_again());
+    const Pieces<C, C::kKeys> pieces(thread_in_step(tile));
     constexpr u32 kMask = kExponentMask<C::kType> * 0x10001u;
     constexpr u32 kOne = (kExponentMask<C::kType> & (~kExponentMask<C::kType> + 1u)) * 0x10001u;
     u32 found = 0;  // an exponent of all ones plus one carries into the sign's place
-#pragma unroll
+#pragma unroll 2    // beside S and O few registers are left
     for (int turn = 0; turn < Pieces<C, C::kKeys>::kTurns; ++turn) {
       u32 w[4];
       load_shared(w, at + pieces.offset(turn));
