@@ -1,5 +1,6 @@
 #include "attention/backend.h"
 #include "attention/memory.h"
+#include "attention/order_table.h"
 #include "attention/plan_cache.h"
 #include "attention/refusal.h"
 #include "attention/registry.h"
@@ -47,16 +48,25 @@ struct Candidate {
   const Backend* backend;
   bool named;
 };
-std::vector<Candidate> candidates(const ChooseOptions& options, DeviceType device, Decision& decision) {
+struct Candidates {
   std::vector<Candidate> order;
+  AutomaticOrder automatic;
+};
+Candidates candidates(const Request& request, const ChooseOptions& options, Decision& decision) {
+  const DeviceType device = request.q.device.type;
+  Candidates all;
+  std::vector<Candidate>& order = all.order;
   const auto push = [&](const Backend* backend, bool named) {
     const bool there =
         std::any_of(order.begin(), order.end(), [&](const Candidate& c) { return c.backend == backend; });
     if (!there) order.push_back({backend, named});
   };
   const auto push_automatic = [&] {
+    std::vector<const Backend*> preferred;
     for (const Backend* backend : registered_backends())
-      if (backend->device() == device && backend->automatic()) push(backend, false);
+      if (backend->device() == device && backend->automatic()) preferred.push_back(backend);
+    all.automatic = automatic_order(request, std::move(preferred), measured_order(request.q.device));
+    for (const Backend* backend : all.automatic.backends) push(backend, false);
   };
   if (options.backends.empty()) push_automatic();
   for (const std::string& name : options.backends) {
@@ -68,7 +78,20 @@ std::vector<Candidate> candidates(const ChooseOptions& options, DeviceType devic
       decision.refusals.push_back(unknown_backend(name, device));
     }
   }
-  return order;
+  return all;
+}
+
+// Why an automatic winner won: its time among the others', or the default order and why it was used.
+std::string why_automatic(const Backend& winner, const AutomaticOrder& order) {
+  std::string times;
+  bool measured = false;
+  if (order.point != nullptr)
+    for (const OrderTime& time : order.point->times) {
+      measured |= time.backend == winner.name();
+      times += fmt::format("{}{} {}", times.empty() ? "" : ", ", time.backend, format_time_us(time.us));
+    }
+  if (measured) return fmt::format("measured order: {} ({})", times, order.note);
+  return fmt::format("first in order of preference that takes the request ({})", order.note);
 }
 
 std::string cache_key(const std::string& key, const ChooseOptions& options) {
@@ -164,14 +187,14 @@ Decision choose(const Request& request, const ChooseOptions& options) {
     return decision;
   }
   const DeviceType device = request.q.device.type;
-  const std::vector<Candidate> order = candidates(options, device, decision);
+  const Candidates all = candidates(request, options, decision);
+  const std::vector<Candidate>& order = all.order;
   for (const Candidate& candidate : order) {
     std::vector<Refusal> refusals = all_refusals(*candidate.backend, request);
     if (refusals.empty() && decision.winner == nullptr) {
       decision.winner = candidate.backend;
       decision.winner_name = candidate.backend->name();
-      decision.why =
-          candidate.named ? "asked for by name" : "first in order of preference that takes the request";
+      decision.why = candidate.named ? "asked for by name" : why_automatic(*candidate.backend, all.automatic);
     }
     std::move(refusals.begin(), refusals.end(), std::back_inserter(decision.refusals));
   }

@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/compare_options.h"
 #include "cli/compare_sweep.h"
+#include "cli/compare_tune.h"
 #include "formats/chrome/writer.h"
 #include "profiler/export.h"
 
@@ -130,12 +131,16 @@ int verdict_code(const CompareOptions& options, const compare::CompareResult& re
 
 Result<int> run_compare(Context& context, const CompareOptions& options) {
   ATTNSCOPE_TRY(check_outputs(options));
-  if (!options.sweep.empty()) {
-    ProgressLine progress(context);
-    return run_sweep(context, options, [&](double done, std::string_view what) {
-      done < 1 ? progress.show(done, what) : progress.clear();
-    });
+  if (options.tune || !options.sweep.empty()) {
+    ProgressLine line(context);
+    const SweepProgress progress = [&](double done, std::string_view what) {
+      done < 1 ? line.show(done, what) : line.clear();
+    };
+    return options.tune ? run_tune(context, options, progress) : run_sweep(context, options, progress);
   }
+  if (!options.tune_output.empty())
+    return fail(ErrorCode::kInvalidArgument, "--tune-output says where --tune writes, and there is no --tune",
+                "add --tune");
   if (!options.resume.empty())
     return fail(ErrorCode::kInvalidArgument, "--resume is the log of a sweep, and there is no --sweep",
                 "add --sweep seq=512..16384x2");

@@ -305,6 +305,10 @@ void CompareOptions::add_to(CLI::App& app) {
       ->type_name("FILE")
       ->group("Run");
   app.add_flag("--ask", ask, "Ask for your guess first")->group("Guess");
+  app.add_flag("--tune", tune, "Time the backends over a grid and keep the order for auto")->group("Run");
+  app.add_option("--tune-output", tune_output, "With --tune: write the order there instead (- for stdout)")
+      ->type_name("FILE")
+      ->group("Run");
   app.add_option("--guess", guess, "Guess file: a TOML table per variant; exit 1 when it breaks")
       ->type_name("FILE")
       ->group("Guess");
@@ -359,6 +363,7 @@ Status check_outputs(const CompareOptions& options) {
   ATTNSCOPE_TRY(check_file("--markdown", files.markdown));
   ATTNSCOPE_TRY(check_file("--html", files.html));
   return check_directory(options.trace_dir);
+  ATTNSCOPE_TRY(check_file("--tune-output", options.tune_output));
 }
 
 }  // namespace attnscope::cli

@@ -20,7 +20,8 @@ struct CompareOptions {
   std::string backends, device = "auto", guess, trace_dir, seed, threads, rounds, min_time;
   std::vector<std::string> sweep;  // axes, "seq=512..16384x2"
   std::string resume;              // the sweep's log
-  bool causal_given = false, train = false, ask = false, cold = false;
+  std::string tune_output;         // where --tune writes; empty: the user's cache
+  bool causal_given = false, train = false, ask = false, cold = false, tune = false;
   OutputFiles files;
 
   void add_to(CLI::App& app);

@@ -335,7 +335,8 @@ Result<CompareResult> Comparison::run() {
   for (const std::string& name : names) contenders_.push_back(enter(name));
   if (std::any_of(contenders_.begin(), contenders_.end(), [](const Contender& c) { return c.result.ok(); })) {
     report(0.03, "computing the answer in float64");
-    oracle_ = std::make_unique<Oracle>(request_.problem, host_.request, result.machine.usable_threads);
+    oracle_ = std::make_unique<Oracle>(request_.problem, host_.request, result.machine.usable_threads,
+                                       request_.measure.check_flops);
     report(0.12, "measuring this machine's peaks");
     if (request_.measure.peaks) result.peaks = device_.measure_peaks(request_.problem.dtype);
   }
@@ -346,7 +347,7 @@ Result<CompareResult> Comparison::run() {
   }
   ATTNSCOPE_TRY(time_all());
   for (Contender& c : contenders_) {
-    if (!c.result.ok()) continue;
+    if (!c.result.ok() || !request_.measure.record) continue;
     report(0.92, fmt::format("recording {}", c.result.name));
     if (const Status recorded = record(c); !recorded)
       fail_with(c, recorded.error());

@@ -24,6 +24,8 @@ struct MeasureOptions {
   double min_time_s = 0.5;  // per variant
   bool cold = false;        // caches are flushed before each timed call
   bool peaks = true;        // measure what the machine reaches; else that stays unknown
+  bool record = true;       // the counting passes; without them there are no counts and no findings
+  double check_flops = kFullCheckFlops;  // what the expected rows may cost
 };
 
 struct CompareRequest {
