@@ -1,7 +1,8 @@
 // Any bytes at all: the reader answers with a trace or a refusal, the links of a trace can be built, and what
-// the writer makes of it is read back.
+// the writer and the repair make of it is read back.
 
 #include "formats/chrome/reader.h"
+#include "formats/chrome/repair.h"
 #include "formats/chrome/writer.h"
 #include "trace/link.h"
 
@@ -52,5 +53,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto again = formats::chrome::read_memory(text, "again");
   // A trace without events is refused as none.
   if (read->size() > 0 && (!again || again->size() != read->size())) std::abort();
+  std::string repaired;
+  const auto repaired_sink = formats::append_to(repaired);
+  const auto repair = formats::chrome::repair_memory(bytes, *repaired_sink, options);
+  if (!repair || repair->size() != read->size()) std::abort();
+  const auto once_more = formats::chrome::read_memory(repaired, "repaired");
+  if (read->size() > 0 && (!once_more || once_more->size() != read->size())) std::abort();
   return 0;
 }

@@ -45,6 +45,6 @@ CheckReport check_guess(const Metrics& metrics, const Guess& guess);
 
 // A guess that this trace fulfils, as TOML: its ranges and attention operators (else its costliest
 // operators), with times a quarter above what was seen. Every line of it holds on the same trace.
-std::string write_guess(const Metrics& metrics);
+Result<std::string> write_guess(const Metrics& metrics);
 
 }  // namespace attnscope

@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -391,12 +394,19 @@ Result<Guess> parse_guess(std::string_view toml, std::string_view source) {
 }
 
 Result<Guess> read_guess_file(const std::string& path) {
+  const char* remedy = "give a guess (TOML); attnscope explain TRACE --write-guess FILE makes one";
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return fail(ErrorCode::kIo, fmt::format("{} is a folder, not a guess", terminal_safe(path, 200)), remedy);
+  errno = 0;
   std::ifstream in(path, std::ios::binary);
-  if (!in) return fail(ErrorCode::kIo, fmt::format("{} cannot be opened", terminal_safe(path, 200)));
+  if (!in)
+    return fail(ErrorCode::kIo,
+                fmt::format("cannot open {}: {}", terminal_safe(path, 200), std::strerror(errno)), remedy);
   std::string content(kLargestFile + 1, '\0');
   in.read(content.data(), static_cast<std::streamsize>(content.size()));
   if (in.bad() || (in.fail() && !in.eof()))
-    return fail(ErrorCode::kIo, fmt::format("{} cannot be read", terminal_safe(path, 200)));
+    return fail(ErrorCode::kIo, fmt::format("{} cannot be read", terminal_safe(path, 200)), remedy);
   content.resize(static_cast<size_t>(in.gcount()));
   return parse_guess(content, terminal_safe(path, 200));
 }

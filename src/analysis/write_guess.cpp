@@ -140,15 +140,20 @@ std::string write_subject(const RuleFacts& facts, const WorkByLaunch& work, cons
 
 }  // namespace
 
-std::string write_guess(const Metrics& metrics) {
+Result<std::string> write_guess(const Metrics& metrics) {
   const RuleFacts facts(metrics);
   const WorkByLaunch work(facts);
-  std::string text =
+  const std::string head =
       "# What this trace shows, as a guess to hold later ones against. Figures are per call; times are a "
       "quarter\n"
       "# above the median seen here. Delete what does not matter.\n\n";
+  std::string text;
   for (const std::string& name : subjects_of(facts)) text += write_subject(facts, work, name);
-  return text;
+  if (text.empty())
+    return fail(
+        ErrorCode::kBadInput, "the trace holds no range or operator that a guess could be about",
+        "record operators too (ProfilerActivity.CPU), or mark the code with record_function(\"name\")");
+  return head + text;
 }
 
 }  // namespace attnscope

@@ -57,8 +57,10 @@ std::string help_text(const CLI::App& app, std::string text) {
   const std::string usage = "Usage: " + app.get_name();
   if (const size_t at = text.find(usage); at != std::string::npos)
     text.replace(at, usage.size(), "Usage: attnscope " + app.get_name());
+  while (text.ends_with("\n\n")) text.pop_back();
   for (const Command* command : commands())
-    if (app.get_name() == command->name) text += std::string("\nExample: ") + command->example + "\n";
+    if (app.get_name() == command->name && text.find(command->example) == std::string::npos)
+      text += std::string("\nExample: ") + command->example + "\n";
   return text;
 }
 
@@ -133,14 +135,23 @@ void print_text(Context& context, std::string_view text) {
     context.out << to_ascii(text);
 }
 
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "an empty name was given" : "";
+}
+
 void OutputFiles::add_to(CLI::App& app, unsigned kinds) {
   if (kinds & kJson)
-    app.add_option("--json", json, "Write the result as JSON (- for stdout)")->type_name("FILE");
+    app.add_option("--json", json, "Write the result as JSON (- for stdout)")
+        ->type_name("FILE")
+        ->check(not_empty);
   if (kinds & kMarkdown)
-    app.add_option("--markdown", markdown, "Write the report as Markdown (- for stdout)")->type_name("FILE");
+    app.add_option("--markdown", markdown, "Write the report as Markdown (- for stdout)")
+        ->type_name("FILE")
+        ->check(not_empty);
   if (kinds & kHtml)
     app.add_option("--html", html, "Write the report as one offline HTML page (- for stdout)")
-        ->type_name("FILE");
+        ->type_name("FILE")
+        ->check(not_empty);
 }
 
 Status write_output(Context& context, const std::string& path, std::string_view content) {

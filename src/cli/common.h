@@ -31,6 +31,9 @@ void print_text(Context& context, std::string_view text);
 // "µ" -> "u", "·" -> "|", "…" -> "..." and so on; any other character outside ASCII -> "?".
 std::string to_ascii(std::string_view utf8);
 
+// A CLI11 check: why an empty value is none, or nothing.
+std::string not_empty(const std::string& value);
+
 // --json, --markdown, --html of a command; a file, or - for stdout.
 struct OutputFiles {
   std::string json;

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/inputs.h"
+#include "formats/chrome/repair.h"
 #include "formats/chrome/writer.h"
 #include "report/explain_model.h"
 #include "report/html/page.h"
@@ -21,6 +22,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <ostream>
 
 namespace attnscope::cli {
@@ -29,10 +32,10 @@ namespace {
 struct ExplainOptions {
   std::vector<std::string> inputs;
   OutputFiles files;
-  size_t finding = 0;
+  std::optional<int64_t> finding;
   size_t top = 5;
   std::string range;
-  std::vector<std::string> fail_on;
+  std::vector<std::string> fail_on, thresholds;
   std::string repair, guess;
 };
 
@@ -65,6 +68,34 @@ Result<FailOn> parse_fail_on(const std::vector<std::string>& words) {
   return fail_on;
 }
 
+// "hidden-copy.min_bytes=4096"
+Result<std::vector<ThresholdValue>> parse_thresholds(const std::vector<std::string>& words) {
+  std::vector<ThresholdValue> values;
+  std::vector<std::string> known;
+  for (const Rule* rule : rules())
+    for (const Threshold& threshold : rule->thresholds)
+      known.push_back(fmt::format("{}.{}", rule->id, threshold.name));
+  for (const std::string& word : words) {
+    const size_t equals = std::min(word.find('='), word.size());
+    ThresholdValue value{word.substr(0, equals), 0};
+    if (std::find(known.begin(), known.end(), value.name) == known.end()) {
+      const std::string guess = closest(value.name, known);
+      return fail(ErrorCode::kInvalidArgument,
+                  "--set: there is no threshold " + terminal_safe(value.name, 80),
+                  guess.empty() ? "attnscope rules RULE lists those of a rule" : "did you mean " + guess);
+    }
+    const std::string text = equals == word.size() ? "" : word.substr(equals + 1);
+    char* end = nullptr;
+    value.value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || !std::isfinite(value.value) || value.value < 0)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--set {}: '{}' is not a number from 0", value.name, terminal_safe(text, 40)),
+                  fmt::format("e.g. --set {}=10", value.name));
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
 // A page carries its trace when that leaves it quick to open.
 constexpr size_t kLargestEmbeddedTrace = 100'000;  // events
 
@@ -85,6 +116,12 @@ report::Page html_page(const report::ExplainModel& model, const LoadedTrace& loa
   return page;
 }
 
+Result<LoadedTrace> load(const std::string& path, const std::string& repaired) {
+  if (repaired.empty()) return load_trace(path);
+  ATTNSCOPE_ASSIGN(trace::Trace trace, formats::chrome::repair_file(path, repaired));
+  return LoadedTrace(std::move(trace));
+}
+
 // One file, from reading to reports.
 struct OneReport {
   report::RankSummary summary;
@@ -94,9 +131,12 @@ struct OneReport {
 
 Result<OneReport> explain_one(Context& context, const std::string& path, const ExplainOptions& options,
                               const FailOn& fail_on, bool several) {
-  ATTNSCOPE_ASSIGN(const LoadedTrace loaded, load_trace(path));
+  ATTNSCOPE_ASSIGN(const LoadedTrace loaded, load(path, options.repair));
   const Metrics metrics = compute_metrics(loaded.trace(), loaded.links());
-  const report::ExplainModel model = report::make_explain_model(path, metrics, run_rules(metrics));
+  RuleOptions rule_options;
+  ATTNSCOPE_ASSIGN(rule_options.thresholds, parse_thresholds(options.thresholds));
+  const report::ExplainModel model =
+      report::make_explain_model(path, metrics, run_rules(metrics, rule_options));
   const report::TextOptions text{static_cast<size_t>(context.terminal.width), context.terminal.colour,
                                  options.top};
   OneReport one;
@@ -108,12 +148,14 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
   if (!options.files.html.empty() && !several)
     ATTNSCOPE_TRY(
         write_output(context, options.files.html, report::render_html(html_page(model, loaded, one.json))));
-  if (!options.repair.empty())
-    ATTNSCOPE_TRY(formats::chrome::write_file(loaded.trace(), loaded.links(), options.repair));
-  if (!options.guess.empty()) ATTNSCOPE_TRY(write_output(context, options.guess, write_guess(metrics)));
+  if (!options.guess.empty()) {
+    ATTNSCOPE_ASSIGN(const std::string guess, write_guess(metrics));
+    ATTNSCOPE_TRY(write_output(context, options.guess, guess));
+  }
   if (options.files.takes_stdout() || options.repair == "-" || options.guess == "-") return one;
-  if (options.finding > 0) {
-    ATTNSCOPE_ASSIGN(const std::string page, report::finding_text(model, options.finding, text));
+  if (options.finding) {
+    ATTNSCOPE_ASSIGN(const std::string page,
+                     report::finding_text(model, static_cast<size_t>(*options.finding), text));
     print_text(context, page);
   } else if (!options.range.empty()) {
     ATTNSCOPE_ASSIGN(const std::string page, report::range_text(model, options.range, text));
@@ -150,7 +192,12 @@ Status check_outputs(const ExplainOptions& options, const std::vector<std::strin
 }
 
 Result<bool> explain_all(Context& context, const ExplainOptions& options) {
+  if (options.finding && *options.finding < 1)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--finding {}: findings count from 1", *options.finding),
+                "the report without --finding lists them");
   ATTNSCOPE_ASSIGN(const FailOn fail_on, parse_fail_on(options.fail_on));
+  ATTNSCOPE_TRY(parse_thresholds(options.thresholds));
   ATTNSCOPE_ASSIGN(const std::vector<std::string> paths, expand_inputs(options.inputs));
   const bool several = paths.size() > 1;
   for (const auto& [option, file] :
@@ -196,21 +243,31 @@ int run_explain(Context& context, const Arguments& arguments) {
   CLI::App app{"Explains a trace: what ran, what was hidden, what it cost, what to change.", "explain"};
   app.add_option("TRACE", options.inputs, "Trace files (.json, .gz, .zst), folders of them, or - for stdin")
       ->required();
-  app.add_option("--finding", options.finding, "Why, evidence, remedy and basis of one finding")
-      ->type_name("N");
+  CLI::Option* const finding =
+      app.add_option("--finding", options.finding, "Why, evidence, remedy and basis of one finding")
+          ->type_name("N");
   app.add_option("--top", options.top, "Rows of the tables; twice as many findings")
       ->type_name("N")
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--range", options.range, "Look at one range or operator")->type_name("NAME");
+  app.add_option("--range", options.range, "Look at one range or operator")
+      ->type_name("NAME")
+      ->check(not_empty)
+      ->excludes(finding);
   app.add_option("--fail-on", options.fail_on,
                  "Exit with 1 on a finding of this severity or rule (may be repeated)")
       ->type_name("SEVERITY|RULE")
       ->allow_extra_args(false);
-  app.add_option("--repair", options.repair, "Write the trace as clean, strict JSON (.gz and .zst compress)")
-      ->type_name("OUT");
+  app.add_option("--set", options.thresholds, "Another threshold of a rule (may be repeated)")
+      ->type_name("RULE.THRESHOLD=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--repair", options.repair,
+                 "Write the trace as clean, strict JSON with all that it holds (.gz and .zst compress)")
+      ->type_name("OUT")
+      ->check(not_empty);
   app.add_option("--write-guess", options.guess,
                  "Write the guess that this trace fulfils, to hold later ones against")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   options.files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown | OutputFiles::kHtml);
   if (const std::optional<int> code = parse(context, app, arguments)) return *code;
   const Result<bool> failed = explain_all(context, options);

@@ -36,6 +36,23 @@ std::string member_list(const JsonShape& shape) {
   return out;
 }
 
+std::string_view unquoted(std::string_view text) {
+  return text.size() > 1 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2)
+                                                                      : text;
+}
+
+// Of a JSON value by its first byte.
+std::string_view kind_of(std::string_view value) {
+  if (value.empty()) return "nothing";
+  switch (value.front()) {
+    case '{': return "an object";
+    case '"': return "a string";
+    case '[': return "a second list";
+    case 'n': return "null";
+    default: return "a single value";
+  }
+}
+
 std::string describe_array(const JsonShape& shape) {
   const std::string& first = shape.first_entry;
   if (first.empty() || first[0] == ']') return "it is an empty list";
@@ -59,8 +76,12 @@ std::string describe_json(const JsonShape& shape) {
   if (shape.has_events) return "its traceEvents hold no event";
   for (const auto& [key, value] : shape.members)
     if (key == "schema" && value.find("attnscope.") != std::string::npos)
-      return fmt::format("it is a result of attnscope itself ({}); `attnscope diff` reads those",
-                         terminal_safe(value));
+      return fmt::format("it is a result of attnscope itself ({}){}", terminal_safe(unquoted(value)),
+                         value.find("attnscope.compare/") != std::string::npos
+                             ? "; `attnscope diff` reads two of those"
+                             : ", not the trace it was made from");
+  for (const auto& [key, value] : shape.members)
+    if (key == "traceEvents") return fmt::format("its traceEvents is {}, not a list", kind_of(value));
   for (const Signature& s : kSignatures)
     if (shape.has_member(s.first) && (s.second.empty() || shape.has_member(s.second)))
       return fmt::format("it looks like {}", s.what);

@@ -47,7 +47,7 @@ class Unpacker : public ByteSource {
           ErrorCode::kBadInput,
           fmt::format("unpacks to more than {} times its size ({} bytes from {}): a decompression bomb",
                       limits_.max_ratio, plain_bytes_, packed_bytes_),
-          "raise the limit on the ratio if this trace is genuine");
+          "if this trace is genuine, unpack it first (gzip -dk, zstd -d) and give the plain file");
     return {};
   }
 

@@ -237,10 +237,10 @@ TEST(WriteGuess, HoldsOnTheTraceItCameFrom) {
   for (const std::filesystem::path& path : all_traces()) {
     const Loaded l = load(path);
     if (!l.metrics) continue;  // not a trace
-    const std::string text = write_guess(*l.metrics);
-    if (text.find("\n[") == std::string::npos) continue;  // nothing ran
-    const Result<Guess> guess = parse_guess(text, "written.toml");
-    ASSERT_TRUE(guess) << path << "\n" << guess.error().message << "\n" << text;
+    const Result<std::string> text = write_guess(*l.metrics);
+    if (!text) continue;  // nothing ran
+    const Result<Guess> guess = parse_guess(*text, "written.toml");
+    ASSERT_TRUE(guess) << path << "\n" << guess.error().message << "\n" << *text;
     const CheckReport report = check_guess(*l.metrics, *guess);
     for (const CheckSubject& subject : report.subjects)
       for (const CheckLine& line : subject.lines)
@@ -254,12 +254,22 @@ TEST(WriteGuess, HoldsOnTheTraceItCameFrom) {
 }
 
 TEST(WriteGuess, SaysWhatTheFormulaSays) {
-  const std::string text = write_guess(*load(fixture("hidden-copy/fires.json")).metrics);
+  const std::string text = write_guess(*load(fixture("hidden-copy/fires.json")).metrics).value();
   EXPECT_NE(text.find("[\"attn_fwd\"]\nkernels = 5\ncopies = 1\nfills = 0\n"
                       "sequence = [\"gemm\", \"elementwise\", \"mask\", \"softmax\", \"gemm\"]\n"
                       "backend = \"unfused\"\ntensor_cores = true\ndtype = \"bf16\"\n"),
             std::string::npos)
       << text;
+}
+
+TEST(WriteGuess, RefusesATraceWithNothingToGuessAbout) {
+  auto read = formats::chrome::read_memory(R"([{"ph": "i", "name": "a mark", "pid": 1, "tid": 1, "ts": 1}])");
+  ASSERT_TRUE(read);
+  const trace::Links links = trace::Links::build(*read);
+  const Result<std::string> text = write_guess(compute_metrics(*read, links));
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code, ErrorCode::kBadInput);
+  EXPECT_NE(text.error().remedy, "");
 }
 
 }  // namespace

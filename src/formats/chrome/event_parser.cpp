@@ -80,11 +80,13 @@ struct MemberLoop {
   [[gnu::always_inline]] Step next() {
     for (const Gap& gap : memory[row]) {
       if (!gap.stands_at(p)) continue;
+      // More space than last time, or the end of the window.
+      if (static_cast<unsigned char>(p[gap.length]) <= ' ') break;
       row = gap.row;
       key_begin = p + gap.key_at;
       p += gap.length;
       string_begin = nullptr;
-      return p < end ? Step::kMember : Step::kMore;
+      return Step::kMember;
     }
     return search();
   }
@@ -261,6 +263,42 @@ Parse parse_event(const char*& p, const char* end, RawEvent& event) {
     if (k != EventKey::kCount && slot) event.oddities |= kOddDuplicateKey;
     if (!loop.value(slot)) return Parse::kMore;
   }
+}
+
+namespace {
+
+std::string_view key_text(const char* quote, const char* end) {
+  uint8_t flags = 0;
+  const char* const close = string_end(quote + 1, end, flags);
+  return {quote + 1, close ? static_cast<size_t>(close - quote - 1) : 0};
+}
+
+// Takes the members of one object; nested(loop) may take a value in its own way and then says so.
+template <typename Loop, typename Nested>
+void take_members(Loop& loop, std::deque<RawMember>& members, Nested&& nested) {
+  while (loop.next() == Loop::Step::kMember) {
+    RawMember& member = members.emplace_back();
+    member.key = key_text(loop.key_begin, loop.end);
+    if (!nested(loop) && !loop.value(member.value)) return;
+  }
+}
+
+}  // namespace
+
+EventMembers read_members(const char* p, const char* end) {
+  EventMembers members;
+  uint16_t oddities = 0;
+  decltype(RawEvent::event_gaps) event_gaps{};
+  decltype(RawEvent::arg_gaps)::value_type arg_gaps{};
+  MemberLoop<kEventTable, decltype(event_gaps)> loop(p + 1, end, oddities, event_gaps);
+  take_members(loop, members.event, [&](auto& event) {
+    if (kEventTable.key(event.row) != EventKey::kArgs || *event.p != '{') return false;
+    MemberLoop<kArgTable, decltype(arg_gaps)> args(event.p + 1, end, oddities, arg_gaps);
+    take_members(args, members.args, [](auto&) { return false; });
+    event.p = args.p;
+    return members.has_args = true;
+  });
+  return members;
 }
 
 const char* find_event_start(const char* p, const char* end) {

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <string_view>
 
 namespace attnscope::formats::chrome {
 
@@ -47,6 +49,19 @@ enum class Parse : uint8_t {
 
 // p at '{'. On kDone p is behind '}'. Reads up to kPadding bytes past end, never uses them.
 Parse parse_event(const char*& p, const char* end, RawEvent& event);
+
+// One member of an object: the key as it stands between its quotes.
+struct RawMember {
+  std::string_view key;
+  Token value;
+};
+// The members of an event that parse_event has read, in their order, and of its args: p at '{', end behind
+// '}', with kPadding zero bytes there.
+struct EventMembers {
+  std::deque<RawMember> event, args;
+  bool has_args = false;  // args is an object; its member's value is then empty
+};
+EventMembers read_members(const char* p, const char* end);
 
 // The next place from p on that looks like the start of an event, or nullptr.
 const char* find_event_start(const char* p, const char* end);

@@ -22,6 +22,7 @@ Intake::Intake(trace::TraceBuilder& builder) : builder_(builder), diagnostics_(b
 void Intake::reject(Diag why) {
   diagnostics_.add(why, builder_.next_ordinal());
   builder_.skip_entry();
+  rejected_ = true;
 }
 
 void Intake::diagnose(uint16_t oddities) {
@@ -412,11 +413,20 @@ void Intake::metadata(const RawEvent& e) {
     builder_.name_thread(thread_of(pid, e.member(EventKey::kTid)), std::string(text_arg(Arg::kName)));
   } else if (what == "thread_sort_index" && e.has(Arg::kSortIndex)) {
     builder_.sort_thread(thread_of(pid, e.member(EventKey::kTid)), int_arg(e, Arg::kSortIndex));
+  } else if (what == kTruncatedMark) {
+    diagnostics_.add(Diag::kTruncatedFile, builder_.next_ordinal());
+    builder_.set_truncated();
   }
   builder_.skip_entry();
 }
 
-void Intake::accept(const RawEvent& e) {
+bool Intake::accept(const RawEvent& e) {
+  rejected_ = false;
+  take(e);
+  return !rejected_;
+}
+
+void Intake::take(const RawEvent& e) {
   if (e.oddities != 0) diagnose(e.oddities);
   const Token& ph = e.member(EventKey::kPh);
   if (ph.type != TokenType::kString || ph.length != 1) return reject(Diag::kUnknownPhase);

@@ -17,7 +17,8 @@ class Intake {
  public:
   explicit Intake(trace::TraceBuilder& builder);
 
-  void accept(const RawEvent& event);
+  // False when the event was rejected, with a diagnostic.
+  bool accept(const RawEvent& event);
   // An entry of the event list that is no event.
   void reject(trace::Diag why);
   // After the last event: closes open spans, counts flows.
@@ -39,6 +40,7 @@ class Intake {
   bool time_of(const Token& token, int64_t& ns);
   void diagnose(uint16_t oddities);
 
+  void take(const RawEvent& e);
   void complete(const RawEvent& e, trace::EventClass cls, trace::StringId cat);
   void add(const RawEvent& e, trace::EventClass cls, trace::StringId cat, int64_t ts, int64_t dur);
   void begin(const RawEvent& e, trace::EventClass cls, trace::StringId cat);
@@ -82,6 +84,7 @@ class Intake {
   trace::SyncInfo sync_;
   std::string scratch_;
   uint64_t events_with_phase_ = 0;
+  bool rejected_ = false;
 };
 
 }  // namespace attnscope::formats::chrome

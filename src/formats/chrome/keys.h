@@ -12,6 +12,9 @@
 
 namespace attnscope::formats::chrome {
 
+// The name of the metadata event that stands at the end of a list that was cut when it was read.
+inline constexpr std::string_view kTruncatedMark = "attnscope_truncated";
+
 // Members of an event.
 enum class EventKey : uint8_t {
   kPh,

@@ -4,6 +4,7 @@
 #include "formats/chrome/event_parser.h"
 #include "formats/chrome/intake.h"
 #include "formats/chrome/metadata.h"
+#include "formats/chrome/repair.h"
 #include "formats/chrome/utf16.h"
 #include "formats/chrome/window.h"
 #include "formats/looks_like.h"
@@ -30,7 +31,7 @@ constexpr uint64_t kEntriesBeforeRefusal = 1000;     // a list whose first entri
 class Reader {
  public:
   Reader(ByteSource& source, const std::string& name, const ReadOptions& options)
-      : window_(source, options.max_event_bytes), name_(name), intake_(builder_) {}
+      : window_(source, options.max_event_bytes), name_(name), intake_(builder_), repair_(options.repair) {}
 
   Result<trace::Trace> read(ByteSource& source);
   uint64_t bytes_read() const { return window_.bytes_read(); }
@@ -41,6 +42,7 @@ class Reader {
   Status read_object();
   Status read_events();
   void read_whole_events();
+  void accept(const char* end);
   Result<bool> read_event();
   Result<bool> read_entry();
   Status read_member();
@@ -63,6 +65,7 @@ class Reader {
   Intake intake_;
   RawEvent event_;
   TopLevel top_;
+  RepairWriter* repair_;
   bool events_seen_ = false;  // the event list was reached
   bool stop_ = false;         // nothing more can be read
   uint64_t swallowed_ = 0;
@@ -134,6 +137,12 @@ Status Reader::skip_value() {
   }
 }
 
+// Takes the event that was parsed from window_.p to end.
+void Reader::accept(const char* end) {
+  const bool kept = intake_.accept(event_);
+  if (repair_ && kept) repair_->event({window_.p, static_cast<size_t>(end - window_.p)}, event_);
+}
+
 // One event at p. False when nothing more can be read.
 Result<bool> Reader::read_event() {
   while (true) {
@@ -141,7 +150,7 @@ Result<bool> Reader::read_event() {
     const char* const end = window_.end();
     switch (parse_event(p, end, event_)) {
       case Parse::kDone:
-        intake_.accept(event_);
+        accept(p);
         window_.p = p;
         return true;
       case Parse::kDamaged:
@@ -223,17 +232,21 @@ void Reader::read_whole_events() {
     }
     window_.p = p;
     if (*p != '{' || parse_event(p, end, event_) != Parse::kDone) return;
-    intake_.accept(event_);
+    accept(p);
   }
 }
 
 // p behind '['.
 Status Reader::read_events() {
   events_seen_ = true;
+  if (repair_) repair_->open_events();
   while (true) {
     read_whole_events();
     ATTNSCOPE_ASSIGN(const bool more, read_entry());
-    if (!more) return {};
+    if (!more) {
+      if (repair_ && !stop_) repair_->close_events();
+      return {};
+    }
     const uint64_t entries = builder_.next_ordinal();
     if (entries >= kEntriesBeforeRefusal && intake_.events_with_phase() == 0) return not_a_trace();
   }
@@ -271,7 +284,9 @@ Status Reader::read_member() {
   Token value;
   const char* behind = nullptr;
   while (!read_value(window_.p, window_.end(), value, behind)) {
-    if (static_cast<size_t>(window_.end() - window_.p) > kMaxMemberBytes) {
+    // A repaired file keeps what the trace itself has no use for.
+    const bool may_hold = repair_ && !window_.full() && !window_.at_end();
+    if (static_cast<size_t>(window_.end() - window_.p) > kMaxMemberBytes && !may_hold) {
       if (events_seen_) diagnostics().add(Diag::kMemberTooLong);
       top_.shape.add_member(key, std::string_view(window_.p, 256));
       return skip_value();
@@ -280,7 +295,11 @@ Status Reader::read_member() {
     ATTNSCOPE_TRY(window_.refill());
   }
   top_.shape.add_member(key, std::string_view(window_.p, static_cast<size_t>(behind - window_.p)));
-  take_top_level(key, value, builder_, top_);
+  if (value.length <= kMaxMemberBytes)
+    take_top_level(key, value, builder_, top_);
+  else if (events_seen_)
+    diagnostics().add(Diag::kMemberTooLong);
+  if (repair_ && key != "traceEvents") repair_->member(key, value);
   window_.p = behind;
   return {};
 }
@@ -321,6 +340,10 @@ Status Reader::find_document() {
     window_.p += 3;
   }
   const std::string first(window_.p, std::min<size_t>(static_cast<size_t>(window_.end() - window_.p), 64));
+  // Zeros count as white space, and a device may have no end of them.
+  if (window_.p < window_.end() && std::all_of(window_.p, window_.end(), [](char c) { return c == '\0'; }))
+    return fail(ErrorCode::kBadInput, fmt::format("{} holds nothing but zeros", terminal_safe(name_)),
+                "record the trace again; the disk was full, or the machine stopped while it was written");
   ATTNSCOPE_ASSIGN(const bool more, peek());
   if (!more)
     return fail(ErrorCode::kBadInput, fmt::format("{} is empty", terminal_safe(name_)),
@@ -373,6 +396,7 @@ Result<trace::Trace> Reader::read(ByteSource& source) {
   ATTNSCOPE_TRY(find_document());
   const bool array = *window_.p == '[';
   ++window_.p;
+  if (repair_) repair_->open(array);
   if (array) {
     intake_.marks().top_level_array = true;
     top_.shape.is_array = true;

@@ -12,9 +12,12 @@
 
 namespace attnscope::formats::chrome {
 
+class RepairWriter;
+
 struct ReadOptions {
   InputLimits limits;
   size_t max_event_bytes = size_t{64} << 20;  // a longer event is skipped, with a diagnostic
+  RepairWriter* repair = nullptr;             // follows the read and writes what was read; see repair.h
 };
 
 // What a read cost, for bench and progress.

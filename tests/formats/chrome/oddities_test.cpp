@@ -321,6 +321,19 @@ TEST(Oddities, InputsScatteredAmongOtherArgumentsAreKept) {
   EXPECT_EQ(args.concrete_inputs, R"(["x, y]"])");
 }
 
+TEST(Oddities, SpacingMayChangeFromEventToEvent) {
+  const Trace t = read(
+      "[{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2,"
+      " \"args\": {\"External id\": 3}},\n"
+      "{\"ph\":  \"X\", \"cat\": \n\"cpu_op\", \"name\":\t\"b\", \"pid\":  1, \"tid\": \r\n1, \"ts\":   5, "
+      "\"dur\": \t2,"
+      " \"args\":  {\"External id\":  4}}]");
+  ASSERT_EQ(t.size(), 2u);
+  EXPECT_EQ(t.name(1), "b");
+  EXPECT_EQ(t.external_id(1), 4u);
+  EXPECT_EQ(t.diagnostics(), trace::Diagnostics{});
+}
+
 TEST(Oddities, MembersInAnyOrder) {
   const Trace t = read(document(
       R"json({"args": {"bytes": 64, "correlation": 4, "stream": 3}, "dur": 2, "ts": 9, "tid": 3, "pid": 0,

@@ -215,6 +215,7 @@ TEST(Reader, RefusalsSayWhatTheFileLooksLike) {
   const Refusal table[] = {
       {"", "is empty"},
       {" \n ", "is empty"},
+      {std::string(1000, '\0'), "nothing but zeros"},
       {"hello", "not JSON: it starts with \"hello\""},
       {"{}", "an empty JSON object"},
       {"[]", "an empty list"},
@@ -227,6 +228,10 @@ TEST(Reader, RefusalsSayWhatTheFileLooksLike) {
       {R"({"segments": [], "device_traces": []})", "memory snapshot"},
       {R"({"schema": "attnscope.compare/1", "variants": []})", "a result of attnscope itself"},
       {R"({"traceEvents": [1, 2]})", "hold no event"},
+      {R"({"traceEvents": {}})", "its traceEvents is an object, not a list"},
+      {R"({"traceEvents": null})", "its traceEvents is null, not a list"},
+      {R"({"schema": "attnscope.explain/1"})", "not the trace it was made from"},
+      {R"({"schema": "attnscope.compare/1"})", "`attnscope diff` reads two of those"},
       {std::string("\x7f") + "ELF\x02\x01", "ELF"},
       {"PK\x03\x04zip", "zip archive"},
       {"<!DOCTYPE html><html>", "web page"},

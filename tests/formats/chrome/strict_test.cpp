@@ -45,7 +45,21 @@ TEST(Strict, AnythingAtAllBecomesValidJson) {
     const std::string out = strict(text);
     ASSERT_TRUE(nlohmann::json::accept(out)) << testing::PrintToString(text) << " became " << out;
     ASSERT_EQ(strict(out), out) << "strict text is kept";
+    ASSERT_TRUE(is_strict(out)) << out;
+    ASSERT_EQ(is_strict(text), nlohmann::json::accept(text)) << testing::PrintToString(text);
   }
+}
+
+TEST(Strict, WhatStrictTextIs) {
+  for (const char* text :
+       {"{\"a\": [1, -0.5e+3, true, null, {}], \"b\\u00e9\\n\": \"\\ud83d\\ude00\"}", " [ ] ", "0"})
+    EXPECT_TRUE(is_strict(text)) << text;
+  for (const char* text :
+       {"", "{", "[1,]", "{\"a\" 1}", "{\"a\": 1,}", "{1: 2}", "[1 2]", "01", "NaN", "\"\\x\"", "\"\\u12g4\"",
+        "\"\\ud83d\"", "\"\\ude00\"", "\"a\nb\"", "\"\xff\"", "[1] 2", "\"open", "[1}", "\"\\u12"})
+    EXPECT_FALSE(is_strict(text)) << text;
+  EXPECT_TRUE(is_strict(std::string(200, '[') + std::string(200, ']')));
+  EXPECT_FALSE(is_strict(std::string(2000, '[') + std::string(2000, ']'))) << "deeper than parsers go";
 }
 
 }  // namespace
