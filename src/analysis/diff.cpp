@@ -257,6 +257,16 @@ bool Diff::regressed() const {
                      [](const DiffRow& row) { return row.verdict == DiffVerdict::kSlower; });
 }
 
+namespace {
+
+// Whether the interval reaches from no change to one beyond the threshold.
+bool may_have_changed(const DiffRow& row, double threshold) {
+  if (!row.low || !row.high) return false;
+  return *row.low <= 1 && *row.high >= 1 && (*row.high > 1 + threshold || *row.low < 1 / (1 + threshold));
+}
+
+}  // namespace
+
 void judge(DiffRow& row, const DiffOptions& options) {
   const bool in_a = row.a.samples > 0, in_b = row.b.samples > 0;
   if (!in_a || !in_b) {
@@ -293,7 +303,7 @@ void judge(DiffRow& row, const DiffOptions& options) {
   else if (beyond_down)
     row.verdict = !row.high || *row.high < 1 ? DiffVerdict::kFaster : DiffVerdict::kUnsure;
   else
-    row.verdict = DiffVerdict::kSame;
+    row.verdict = may_have_changed(row, options.threshold) ? DiffVerdict::kUnsure : DiffVerdict::kSame;
 }
 
 Diff diff_traces(const Metrics& a, const Metrics& b, const DiffOptions& options) {

@@ -20,10 +20,10 @@ struct Estimate {
 Estimate estimate_of(const std::vector<double>& values);
 
 enum class DiffVerdict : uint8_t {
-  kSame,    // within the threshold
+  kSame,    // within the threshold, and the interval leaves no doubt that it is
   kFaster,  // beyond it, and the interval excludes 1
   kSlower,
-  kUnsure,  // beyond the threshold, but the interval includes 1: repeat more often
+  kUnsure,  // the interval includes both 1 and a change beyond the threshold: repeat more often
   kNew,     // only in B
   kGone,    // only in A
 };

@@ -30,6 +30,64 @@ struct Node {
   bool dropped = false;
 };
 
+// Allocations in time order, as running sums.
+class Allocations {
+ public:
+  struct Sum {
+    int64_t cpu = 0, device = 0;
+  };
+  explicit Allocations(const Trace& trace) : trace_(trace) {
+    for (EventIndex event = 0; event < trace.size(); ++event)
+      if (trace.cls(event) == EventClass::kMemory) events_.push_back(event);
+    std::stable_sort(events_.begin(), events_.end(),
+                     [&](EventIndex a, EventIndex b) { return trace.ts_ns(a) < trace.ts_ns(b); });
+    sums_.emplace_back();
+    for (const EventIndex event : events_) {
+      const Sum one = of(event);
+      // Files may hold any number: sums wrap instead of overflowing.
+      sums_.push_back({wrapped(sums_.back().cpu, one.cpu), wrapped(sums_.back().device, one.device)});
+    }
+    inside_.resize(events_.size() + 1);
+  }
+  bool any() const { return !events_.empty(); }
+  Sum of(EventIndex event) const {
+    const trace::MemoryInfo& memory = trace_.memory(event);
+    // Device types of the host in torch's numbering: CPU, MKLDNN, IDEEP.
+    const bool host = memory.device_type == 0 || memory.device_type == 2 || memory.device_type == 5;
+    return host ? Sum{memory.bytes, 0} : Sum{0, memory.bytes};
+  }
+  // Of the events in [begin, end], which are then inside something.
+  Sum between(int64_t begin_ns, int64_t end_ns) {
+    const auto time = [&](EventIndex event) { return trace_.ts_ns(event); };
+    const auto from = std::partition_point(events_.begin(), events_.end(),
+                                           [&](EventIndex e) { return time(e) < begin_ns; });
+    const auto to =
+        std::partition_point(from, events_.end(), [&](EventIndex e) { return time(e) <= end_ns; });
+    const auto a = static_cast<size_t>(from - events_.begin()), b = static_cast<size_t>(to - events_.begin());
+    ++inside_[a];
+    --inside_[b];
+    return {wrapped(sums_[b].cpu, negated(sums_[a].cpu)), wrapped(sums_[b].device, negated(sums_[a].device))};
+  }
+  // Those that were in none of the intervals asked for.
+  std::vector<EventIndex> outside() const {
+    std::vector<EventIndex> out;
+    int64_t depth = 0;
+    for (size_t i = 0; i < events_.size(); ++i)
+      if ((depth += inside_[i]) == 0) out.push_back(events_[i]);
+    return out;
+  }
+  static int64_t wrapped(int64_t a, int64_t b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  }
+  static int64_t negated(int64_t a) { return static_cast<int64_t>(0 - static_cast<uint64_t>(a)); }
+
+ private:
+  const Trace& trace_;
+  std::vector<EventIndex> events_;
+  std::vector<Sum> sums_;        // before each event
+  std::vector<int64_t> inside_;  // intervals that begin less those that end before each event
+};
+
 bool is_host_row(EventClass cls) {
   return cls == EventClass::kOperator || cls == EventClass::kUserRange || cls == EventClass::kRuntime ||
          cls == EventClass::kDriver || cls == EventClass::kSpan || cls == EventClass::kOverhead;
@@ -50,7 +108,7 @@ std::string row_name(std::string_view name) {
 class TableBuilder {
  public:
   TableBuilder(const Trace& trace, const Links& links, const TableOptions& options)
-      : trace_(trace), links_(links), options_(options) {}
+      : trace_(trace), links_(links), options_(options), allocations_(trace) {}
 
   Table build() {
     collect();
@@ -59,6 +117,7 @@ class TableBuilder {
     drop_sole_children();
     sum_device_totals();
     for (const EventIndex event : all_in_order()) add_to_row(event);
+    add_memory_row();
     finish();
     return std::move(table_);
   }
@@ -214,6 +273,7 @@ class TableBuilder {
       row.self_device_ns += time.end_ns - time.begin_ns;
       row.device_total_ns += time.end_ns - time.begin_ns;
       if (!row.user_annotation) table_.self_device_total_ns += trace_.dur_ns(event);
+      add_flops(event, row);
       return;
     }
     const Node& node = nodes_[at->second];
@@ -227,10 +287,49 @@ class TableBuilder {
     row.device_total_ns += node.device_total_ns;
     row.self_device_ns += node.kernels_ns;
     table_.self_cpu_total_ns += self;
+    add_flops(event, row);
+    if (allocations_.any()) add_memory(node, row);
+  }
+
+  void add_flops(EventIndex event, TableRow& row) {
+    const int64_t flops = trace_.work(event).flops;
+    if (flops > 0 && __builtin_add_overflow(row.flops, flops, &row.flops)) row.flops = INT64_MAX;
+  }
+
+  void add_memory(const Node& node, TableRow& row) {
+    const auto sum_of = [&](EventIndex e) { return allocations_.between(trace_.ts_ns(e), trace_.end_ns(e)); };
+    const auto add = [](int64_t& into, int64_t bytes) { into = Allocations::wrapped(into, bytes); };
+    const Allocations::Sum all = sum_of(node.event);
+    add(row.cpu_bytes, all.cpu);
+    add(row.device_bytes, all.device);
+    add(row.self_cpu_bytes, all.cpu);
+    add(row.self_device_bytes, all.device);
+    for (const uint32_t child : node.children) {
+      const Allocations::Sum inside = sum_of(nodes_[child].event);
+      add(row.self_cpu_bytes, Allocations::negated(inside.cpu));
+      add(row.self_device_bytes, Allocations::negated(inside.device));
+    }
+  }
+
+  // What was allocated while no operator ran.
+  void add_memory_row() {
+    for (const EventIndex event : allocations_.outside()) {
+      TableRow& row = row_for(event, false);
+      const Allocations::Sum one = allocations_.of(event);
+      ++row.calls;
+      for (int64_t* cpu : {&row.cpu_bytes, &row.self_cpu_bytes}) *cpu = Allocations::wrapped(*cpu, one.cpu);
+      for (int64_t* device : {&row.device_bytes, &row.self_device_bytes})
+        *device = Allocations::wrapped(*device, one.device);
+    }
   }
 
   void finish() {
-    for (const TableRow& row : table_.rows) table_.has_device_time |= row.self_device_ns > 0;
+    table_.has_memory = allocations_.any();
+    for (const TableRow& row : table_.rows) {
+      table_.has_device_time |= row.self_device_ns > 0;
+      table_.has_device_memory |= row.self_device_bytes > 0;
+      table_.has_flops |= row.flops > 0;
+    }
     for (EventIndex event = 0; event < trace_.size(); ++event) {
       if (trace_.cls(event) != EventClass::kRuntime) continue;
       if (trace_.category(event).starts_with("xpu")) table_.device_word = "XPU";
@@ -248,6 +347,11 @@ class TableBuilder {
         case TableSort::kDeviceTimeTotal: return static_cast<double>(row.device_total_ns);
         case TableSort::kSelfDeviceTimeTotal: return static_cast<double>(row.self_device_ns);
         case TableSort::kCount: return static_cast<double>(row.calls);
+        case TableSort::kCpuMemory: return static_cast<double>(row.cpu_bytes);
+        case TableSort::kSelfCpuMemory: return static_cast<double>(row.self_cpu_bytes);
+        case TableSort::kDeviceMemory: return static_cast<double>(row.device_bytes);
+        case TableSort::kSelfDeviceMemory: return static_cast<double>(row.self_device_bytes);
+        case TableSort::kFlops: return static_cast<double>(row.flops);
       }
       return 0;
     };
@@ -258,6 +362,7 @@ class TableBuilder {
   const Trace& trace_;
   const Links& links_;
   const TableOptions& options_;
+  Allocations allocations_;
   std::vector<Node> nodes_;
   std::unordered_map<EventIndex, uint32_t> node_of_;
   std::map<std::tuple<std::string, bool, bool, std::string>, size_t> row_of_;
@@ -271,7 +376,7 @@ Result<TableSort> parse_table_sort(std::string_view text) {
   for (std::string_view device : {"cuda", "xpu", "mtia", "hpu", "privateuse1"})
     if (const size_t at = word.find(device); at != std::string::npos)
       word.replace(at, device.size(), "device");
-  static constexpr std::array<std::pair<std::string_view, TableSort>, 8> kKeys{
+  static constexpr std::array<std::pair<std::string_view, TableSort>, 13> kKeys{
       {{"none", TableSort::kNone},
        {"cpu_time", TableSort::kCpuTime},
        {"cpu_time_total", TableSort::kCpuTimeTotal},
@@ -279,7 +384,12 @@ Result<TableSort> parse_table_sort(std::string_view text) {
        {"device_time", TableSort::kDeviceTime},
        {"device_time_total", TableSort::kDeviceTimeTotal},
        {"self_device_time_total", TableSort::kSelfDeviceTimeTotal},
-       {"count", TableSort::kCount}}};
+       {"count", TableSort::kCount},
+       {"cpu_memory_usage", TableSort::kCpuMemory},
+       {"self_cpu_memory_usage", TableSort::kSelfCpuMemory},
+       {"device_memory_usage", TableSort::kDeviceMemory},
+       {"self_device_memory_usage", TableSort::kSelfDeviceMemory},
+       {"flops", TableSort::kFlops}}};
   std::vector<std::string> known;
   for (const auto& [key, sort] : kKeys) {
     if (word == key) return sort;

@@ -21,6 +21,9 @@ struct TableRow {
   int64_t calls = 0;
   int64_t self_cpu_ns = 0, cpu_total_ns = 0;
   int64_t self_device_ns = 0, device_total_ns = 0;
+  // Bytes allocated less bytes freed while it ran, by whatever thread.
+  int64_t cpu_bytes = 0, self_cpu_bytes = 0, device_bytes = 0, self_device_bytes = 0;
+  int64_t flops = 0;  // 0: not recorded
 };
 
 enum class TableSort : uint8_t {
@@ -32,6 +35,11 @@ enum class TableSort : uint8_t {
   kDeviceTimeTotal,
   kSelfDeviceTimeTotal,
   kCount,
+  kCpuMemory,
+  kSelfCpuMemory,
+  kDeviceMemory,
+  kSelfDeviceMemory,
+  kFlops,
 };
 // torch's words: "self_cuda_time_total", "self_device_time_total", "cpu_time", "count" …
 Result<TableSort> parse_table_sort(std::string_view text);
@@ -47,12 +55,16 @@ struct Table {
   int64_t self_device_total_ns = 0;  // without annotation rows: they span work that is counted already
   std::string device_word = "CUDA";  // the column titles' word: CUDA, XPU, MTIA
   bool has_device_time = false;
+  bool has_memory = false;         // allocations were recorded (profile_memory)
+  bool has_device_memory = false;  // and some of them are a device's
+  bool has_flops = false;
 };
 
 // torch's rules, the surprising ones included: a span that outlives the one around it is not its child; a
 // sole child of the same name is dropped and its work lifted to the parent (aten::mul under aten::mul);
 // device work counts for the innermost operator, not for a range without operators; what earlier steps
-// launched counts when it ran inside the window; annotation rows on the device span first to last work.
+// launched counts when it ran inside the window; annotation rows on the device span first to last work;
+// allocations belong to every operator that runs at the time, those in none are a row of their own.
 Table make_table(const trace::Trace& trace, const trace::Links& links, const TableOptions& options);
 
 }  // namespace attnscope

@@ -103,7 +103,6 @@ int run(Context& context, const Arguments& arguments) {
   app.add_option("TRACE", trace_path, "a torch.profiler or attnscope trace, or - for stdin")->required();
   app.add_option("GUESS", guess_path, "a TOML file; explain --write-guess makes one")->required();
   files.add_to(app, OutputFiles::kJson);
-  app.footer("example: attnscope check trace.json.gz guess.toml");
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
 
   const Result<Guess> guess = read_guess_file(guess_path);

@@ -166,7 +166,6 @@ Result<int> run_compare(Context& context, const CompareOptions& options) {
 
 int run(Context& context, const Arguments& arguments) {
   CLI::App app("Run attention variants on this machine and show what really ran.", "compare");
-  app.footer(std::string("example: ") + kExample);
   CompareOptions options;
   options.add_to(app);
   if (const auto code = parse(context, app, arguments)) return *code;

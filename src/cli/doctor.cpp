@@ -147,7 +147,6 @@ std::string json_of(const Report& r) {
 
 int run(Context& context, const Arguments& arguments) {
   CLI::App app("Show what this machine and this build can do, and why not the rest.", "doctor");
-  app.footer(std::string("example: ") + kExample);
   OutputFiles files;
   files.add_to(app, OutputFiles::kJson);
   if (const auto code = parse(context, app, arguments)) return *code;

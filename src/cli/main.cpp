@@ -2,13 +2,28 @@
 #include "cli/command.h"
 #include "cli/common.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 
+namespace {
+
+// A file opened while stdout is closed would become stdout, and the report end up in it: closed standard
+// streams are held, by something that fails every use.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace attnscope::cli;
+  hold_standard_streams();
   std::signal(SIGPIPE, SIG_DFL);  // `attnscope … | head` ends quietly
   try {
     std::ios::sync_with_stdio(false);

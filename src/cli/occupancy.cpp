@@ -122,8 +122,15 @@ Result<Answer> from_flags(const Request& r) {
   if (r.arch.empty() || r.threads <= 0)
     return fail(ErrorCode::kInvalidArgument, "--arch and --threads are needed (or --kernel-from TRACE)",
                 "for example: attnscope occupancy --arch sm_80 --threads 128 --registers 255");
+  if (!r.kernel.empty())
+    return fail(ErrorCode::kInvalidArgument, "--kernel chooses kernels of a trace, and none was given",
+                "add --kernel-from TRACE");
   Answer a;
   ATTNSCOPE_ASSIGN(a.sm, parse_arch(r.arch));
+  if (r.cluster > 1 && a.sm.major < 9)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--cluster {}: sm_{}{} has no clusters", r.cluster, a.sm.major, a.sm.minor),
+                "clusters exist from sm_90 on");
   if (r.sms > 0) a.sm.sms = static_cast<int>(r.sms);
   a.demand.threads = r.threads;
   a.demand.registers = r.registers;
@@ -136,6 +143,18 @@ Result<Answer> from_flags(const Request& r) {
   }
   a.result = occupancy(a.sm, a.demand);
   return a;
+}
+
+// What a trace records cannot be said again, differently.
+Status refuse_with_trace(const CLI::App& app, const Request& r) {
+  if (r.kernel_from.empty()) return {};
+  for (const char* option : {"--arch", "--threads", "--registers", "--shared-memory", "--barriers",
+                             "--cluster", "--grid", "--sms"})
+    if (app.count(option) > 0)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} does not go with --kernel-from, which takes it from the trace", option),
+                  "leave it out, or give the figures of one kernel without --kernel-from");
+  return {};
 }
 
 // Every kernel of the trace whose name holds `kernel`, one answer per launch configuration.
@@ -189,9 +208,10 @@ int run(Context& context, const Arguments& arguments) {
   app.add_option("--registers", r.registers, "registers per thread")->check(count);
   app.add_option("--shared-memory", r.shared, "static and dynamic shared memory per block, in bytes")
       ->check(count);
-  app.add_option("--barriers", r.barriers, "hardware barriers per block (1)")->check(count);
-  app.add_option("--cluster", r.cluster, "blocks per cluster (1)")
-      ->check(CLI::Range(int64_t{1}, int64_t{64}));
+  app.add_option("--barriers", r.barriers, "hardware barriers per block (1); there are 16")
+      ->check(CLI::Range(int64_t{0}, int64_t{16}));
+  app.add_option("--cluster", r.cluster, "blocks per cluster (1), from sm_90 on; 16 at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{16}));
   app.add_option("--grid", r.grid, "blocks of the grid, X or X,Y,Z")
       ->delimiter(',')
       ->expected(1, 3)
@@ -201,8 +221,8 @@ int run(Context& context, const Arguments& arguments) {
   app.add_option("--kernel-from", r.kernel_from, "take kernels, device and grid from a trace");
   app.add_option("--kernel", r.kernel, "only kernels whose name holds this");
   r.files.add_to(app, OutputFiles::kJson);
-  app.footer("example: attnscope occupancy --arch sm_80 --threads 128 --registers 255");
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
+  if (const Status alone = refuse_with_trace(app, r); !alone) return print_error(context, alone.error());
 
   std::vector<Answer> answers;
   if (!r.kernel_from.empty()) {

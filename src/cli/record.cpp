@@ -3,12 +3,12 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/record_options.h"
 #include "formats/chrome/writer.h"
 #include "profiler/export.h"
 #include "profiler/injection/assemble.h"
 #include "trace/link.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,17 +24,6 @@ namespace attnscope::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kExample = "attnscope record -o trace.json.gz -- python3 train.py";
-
-struct Options {
-  std::string output = "trace.json.gz";
-  std::string ranges = "nvtx";
-  std::string duration;
-  std::string steps;
-  int flush_ms = 50;
-  std::vector<std::string> command;
-};
 
 // "5s", "250ms", "2m" → milliseconds.
 Result<int> parse_duration(const std::string& text) {
@@ -106,8 +95,8 @@ struct Ending {
 };
 
 // Interrupts reach the program through the terminal; this process waits for what it leaves.
-Result<Ending> run_program(const Options& options, const std::string& library, const std::string& folder,
-                           int duration_ms) {
+Result<Ending> run_program(const RecordOptions& options, const std::string& library,
+                           const std::string& folder, int duration_ms) {
   struct sigaction ignore{}, old_int{}, old_quit{};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGINT, &ignore, &old_int);
@@ -174,7 +163,7 @@ void report(Context& context, const profiler::Recording& r, const std::string& p
 
 // One trace per process that did something; the started program's own, or else the busiest, takes the name
 // asked for.
-Status write_traces(Context& context, const Options& options, const SpoolFolder& folder, pid_t program,
+Status write_traces(Context& context, const RecordOptions& options, const SpoolFolder& folder, pid_t program,
                     int& written) {
   std::vector<profiler::Recording> recordings;
   for (const std::string& file : folder.files()) {
@@ -221,7 +210,7 @@ Status check_writable(const std::string& path) {
   return {};
 }
 
-Result<int> record(Context& context, const Options& options) {
+Result<int> record(Context& context, const RecordOptions& options) {
   ATTNSCOPE_TRY(check_writable(options.output));
   int duration_ms = 0;
   if (!options.duration.empty()) {
@@ -244,26 +233,8 @@ Result<int> record(Context& context, const Options& options) {
 }
 
 int run_record(Context& context, const Arguments& arguments) {
-  Options options;
-  CLI::App app{
-      "Records any CUDA program, without a change to it, into a trace that explain, Perfetto and other tools "
-      "read.\n"
-      "Kernels, copies, fills, launches and waits by CUPTI's activity records; NVTX ranges (torch's "
-      "emit_nvtx)\n"
-      "become host operators. The trace is written also when the program crashes or is interrupted.",
-      "record"};
-  app.add_option("-o,--output", options.output,
-                 "the trace; .gz and .zst compress; further processes get their number in the name");
-  app.add_option("--ranges", options.ranges, "where host ranges come from")
-      ->check(CLI::IsMember({"nvtx", "none"}));
-  app.add_option("--duration", options.duration,
-                 "stop recording after this long (5s, 250ms); the program runs on");
-  app.add_option("--steps", options.steps, "NVTX range whose every occurrence is a step of the program");
-  app.add_option("--flush-ms", options.flush_ms, "how often records leave the program")
-      ->check(CLI::Range(1, 10000));
-  app.add_option("command", options.command, "the program and its arguments, after --")->required();
-  app.positionals_at_end();
-  if (const auto done = parse(context, app, arguments)) return *done;
+  RecordOptions options;
+  if (const auto done = options.parse(context, arguments)) return *done;
   const Result<int> result = record(context, options);
   return result ? *result : print_error(context, result.error());
 }
@@ -271,7 +242,6 @@ int run_record(Context& context, const Arguments& arguments) {
 }  // namespace
 
 extern const Command record_command;
-const Command record_command{"record", "record any CUDA program, unmodified, into a trace", kExample,
-                             run_record};
+const Command record_command{"record", kRecordSummary, kRecordExample, run_record};
 
 }  // namespace attnscope::cli

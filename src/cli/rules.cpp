@@ -92,7 +92,6 @@ int run(Context& context, const Arguments& arguments) {
   CLI::App app("The rules that explain applies; with an id, that rule's page.", "rules");
   app.add_option("ID", id, "a rule's id, or sequence-kinds");
   files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown);
-  app.footer("example: attnscope rules hidden-copy");
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
 
   const bool kinds = id == "sequence-kinds";

@@ -34,6 +34,10 @@ Result<std::string> torch_style(const LoadedTrace& loaded, const Options& option
     table_options.sort = TableSort::kSelfCpuTimeTotal;
     table = make_table(loaded.trace(), loaded.links(), table_options);
   }
+  const bool by_memory = sort > TableSort::kCount && sort != TableSort::kFlops;
+  if ((by_memory && !table.has_memory) || (sort == TableSort::kFlops && !table.has_flops))
+    return fail(ErrorCode::kBadInput, "the trace has nothing to sort by " + options.sort,
+                by_memory ? "record it with profile_memory=True" : "traces of attnscope record operations");
   if (!options.files.json.empty()) json = report::table_json(table, options.input, rows, ATTNSCOPE_VERSION);
   return report::torch_table(table, {rows, options.name_width, 80});
 }
@@ -46,6 +50,10 @@ Status make(Context& context, const Options& options) {
   if (options.outermost && options.by_shape)
     return fail(ErrorCode::kInvalidArgument, "--by-shape goes with torch's table, not with --outermost",
                 "leave one of them out");
+  if (options.outermost && sort > TableSort::kCount)
+    return fail(ErrorCode::kInvalidArgument,
+                "--outermost has no memory and no operations to sort by " + options.sort,
+                "leave --outermost out, or sort by a time or count");
   const size_t rows =
       options.rows < 0 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(options.rows);
   ATTNSCOPE_ASSIGN(const LoadedTrace loaded, load_trace(options.input));

@@ -23,7 +23,11 @@ TEST(Judge, NeedsBothTheThresholdAndTheInterval) {
   EXPECT_EQ(row({100, 101, 99}, {103, 104, 102}).verdict, DiffVerdict::kSame);
   EXPECT_EQ(row({100, 101, 99}, {103, 104, 102}, 0.01).verdict, DiffVerdict::kSlower);
   EXPECT_EQ(row({60, 100, 140}, {80, 110, 150}).verdict, DiffVerdict::kUnsure);
+  EXPECT_EQ(row({80, 100, 120}, {82, 102, 122}).verdict, DiffVerdict::kUnsure) << "wide, around no change";
+  EXPECT_EQ(row({80, 100, 120}, {82, 102, 122}, 10).verdict, DiffVerdict::kSame)
+      << "wide, yet within ten times";
   EXPECT_EQ(row({100}, {120}).verdict, DiffVerdict::kSlower);
+  EXPECT_EQ(row({100}, {102}).verdict, DiffVerdict::kSame) << "no interval, nothing to doubt";
   EXPECT_FALSE(row({100}, {120}).low.has_value());
   EXPECT_EQ(row({}, {120}).verdict, DiffVerdict::kNew);
   EXPECT_EQ(row({100}, {}).verdict, DiffVerdict::kGone);

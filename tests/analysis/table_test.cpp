@@ -118,6 +118,52 @@ TEST(Table, CpuOnlyTracesHaveNoDeviceColumns) {
   EXPECT_EQ(report::torch_table(table, {}).find("CUDA"), std::string::npos);
 }
 
+std::string allocation(int ts, int64_t bytes, int device_type) {
+  return R"({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 9, "ts": )" +
+         std::to_string(ts) + R"(, "args": {"Bytes": )" + std::to_string(bytes) +
+         R"(, "Addr": 1, "Device Type": )" + std::to_string(device_type) + R"(, "Device Id": 0}})";
+}
+
+TEST(Table, MemoryBelongsToWhatRunsAtTheTime) {
+  const auto loaded = load_json(
+      R"([{"ph": "X", "cat": "cpu_op", "name": "outer", "pid": 1, "tid": 1, "ts": 0, "dur": 10},
+          {"ph": "X", "cat": "cpu_op", "name": "inner", "pid": 1, "tid": 1, "ts": 4, "dur": 2},)" +
+      allocation(5, 1536, 0) + "," + allocation(7, 3 << 20, 1) + "," + allocation(8, -512, 0) + "," +
+      allocation(20, 100, 0) + "]");
+  const Table table = make_table(loaded->trace, loaded->links, {TableSort::kSelfCpuMemory, false});
+  ASSERT_EQ(table.rows.size(), 3u);
+  EXPECT_TRUE(table.has_memory && table.has_device_memory);
+  EXPECT_FALSE(table.has_flops);
+  const TableRow &inner = table.rows[0], &alone = table.rows[1], &outer = table.rows[2];
+  EXPECT_EQ(inner.name, "inner");
+  EXPECT_EQ(inner.cpu_bytes, 1536);
+  EXPECT_EQ(inner.self_cpu_bytes, 1536);
+  EXPECT_EQ(inner.device_bytes, 0);
+  EXPECT_EQ(outer.cpu_bytes, 1024);
+  EXPECT_EQ(outer.self_cpu_bytes, -512);
+  EXPECT_EQ(outer.self_device_bytes, 3 << 20);
+  EXPECT_EQ(alone.name, "[memory]");
+  EXPECT_EQ(alone.cpu_bytes, 100);
+  EXPECT_EQ(alone.calls, 1);
+  const std::string text = report::torch_table(table, {});
+  for (const char* part : {"     CPU Mem  Self CPU Mem      CUDA Mem  Self CUDA Mem    # of Calls", "1.50 KB",
+                           "-512 B", "3.00 MB", "100 B"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(Table, OperationsInTheUnitOfTheSmallest) {
+  const auto loaded = load_json(
+      R"([{"ph": "X", "cat": "cpu_op", "name": "mm", "pid": 1, "tid": 1, "ts": 0, "dur": 10, "args": {"flops": 2000000}},
+          {"ph": "X", "cat": "cpu_op", "name": "mm", "pid": 1, "tid": 1, "ts": 20, "dur": 10, "args": {"flops": 2000000}},
+          {"ph": "X", "cat": "cpu_op", "name": "view", "pid": 1, "tid": 1, "ts": 40, "dur": 1}])");
+  const Table table = make_table(loaded->trace, loaded->links, {TableSort::kFlops, false});
+  EXPECT_FALSE(table.has_memory);
+  const std::string text = report::torch_table(table, {});
+  EXPECT_NE(text.find("Total MFLOPs"), std::string::npos) << text;
+  EXPECT_NE(text.find("4.000"), std::string::npos) << text;
+  EXPECT_NE(text.find("--  \n"), std::string::npos) << text;
+}
+
 TEST(TableSortKey, TakesTorchsWordsAndSuggests) {
   EXPECT_EQ(*parse_table_sort("self_cuda_time_total"), TableSort::kSelfDeviceTimeTotal);
   EXPECT_EQ(*parse_table_sort("cpu_time"), TableSort::kCpuTime);

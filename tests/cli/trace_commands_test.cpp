@@ -224,6 +224,98 @@ TEST_F(TraceCommands, DiffOfTracesAndOfCompares) {
   EXPECT_EQ(attnscope({"diff", a, failed}).code, 1);
   EXPECT_EQ(attnscope({"diff", a, other}).code, 3);
   EXPECT_EQ(attnscope({"diff", a, naive}).code, 3);
+  // Wide on both sides: no change that can be told, and none that can be excluded.
+  const auto noisy = [&](const std::string& name, double p50) {
+    return write(name,
+                 R"({"schema":"attnscope.compare/1","request":{},"variants":[{"name":"flash","status":"ok",)"
+                 R"("device_time_us":{"p10":50,"p50":)" +
+                     std::to_string(p50) + R"(,"p90":200,"samples":5}}]})");
+  };
+  const Outcome unsure = attnscope({"diff", noisy("f.json", 100), noisy("g.json", 101), "--json", "-"});
+  EXPECT_EQ(unsure.code, 0);
+  EXPECT_NE(unsure.out.find("\"verdict\": \"unsure\""), std::string::npos) << unsure.out;
+}
+
+TEST_F(TraceCommands, ExplainTakesOtherThresholds) {
+  const std::string naive = trace_path("article/naive.json.gz");
+  EXPECT_EQ(
+      attnscope({"explain", naive, "--fail-on", "hidden-copy", "--set", "hidden-copy.min_bytes=1e12"}).code,
+      0);
+  const Outcome typo = attnscope({"explain", naive, "--set", "hidden-copy.min_byte=1"});
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_NE(typo.err.find("did you mean hidden-copy.min_bytes"), std::string::npos) << typo.err;
+  for (const char* word : {"hidden-copy.min_bytes", "hidden-copy.min_bytes=", "hidden-copy.min_bytes=x",
+                           "hidden-copy.min_bytes=nan", "hidden-copy.min_bytes=-1", "=", ""})
+    EXPECT_EQ(attnscope({"explain", naive, "--set", word}).code, 2) << word;
+}
+
+TEST_F(TraceCommands, NothingThatWasAskedForIsPassedOver) {
+  const std::string naive = trace_path("article/naive.json.gz");
+  for (const char* option : {"--json", "--markdown", "--html", "--repair", "--write-guess", "--range"})
+    EXPECT_EQ(attnscope({"explain", naive, option, ""}).code, 2) << option;
+  EXPECT_EQ(attnscope({"explain", naive, "--finding", "1", "--range", "attn_fwd"}).code, 2);
+  const Outcome memory = attnscope({"table", naive, "--sort", "self_cuda_memory_usage"});
+  EXPECT_EQ(memory.code, 3);
+  EXPECT_NE(memory.err.find("profile_memory=True"), std::string::npos) << memory.err;
+  EXPECT_EQ(attnscope({"table", naive, "--sort", "flops"}).code, 3);
+  EXPECT_EQ(attnscope({"table", naive, "--sort", "flops", "--outermost"}).code, 2);
+}
+
+TEST_F(TraceCommands, FindingsCountFromOne) {
+  for (const char* number : {"0", "-1", "1e3", "99999999999999999999"})
+    EXPECT_EQ(attnscope({"explain", trace_path("article/naive.json.gz"), "--finding", number}).code, 2)
+        << number;
+}
+
+TEST_F(TraceCommands, AGuessAboutNothingIsNotWritten) {
+  const std::string bare = write("bare.json", R"([{"ph":"i","name":"mark","pid":1,"tid":1,"ts":1}])");
+  const Outcome o = attnscope({"explain", bare, "--write-guess", file("g.toml")});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_NE(o.err.find("no range or operator"), std::string::npos) << o.err;
+  EXPECT_FALSE(fs::exists(file("g.toml")));
+}
+
+TEST_F(TraceCommands, OccupancyRefusesWhatItWouldIgnore) {
+  const std::string naive = trace_path("article/naive.json.gz");
+  EXPECT_EQ(attnscope({"occupancy", "--kernel-from", naive}).code, 0);
+  EXPECT_EQ(attnscope({"occupancy", "--kernel-from", naive, "--kernel", "softmax"}).code, 0);
+  for (const char* option : {"--arch", "--threads", "--registers", "--shared-memory", "--barriers",
+                             "--cluster", "--sms", "--grid"}) {
+    const Outcome o = attnscope(
+        {"occupancy", "--kernel-from", naive, option, option == std::string("--arch") ? "sm_80" : "2"});
+    EXPECT_EQ(o.code, 2) << option;
+    EXPECT_NE(o.err.find(option), std::string::npos) << o.err;
+  }
+  const auto with = [](const char* arch, const char* option, const char* value) {
+    return attnscope({"occupancy", "--arch", arch, "--threads", "128", option, value}).code;
+  };
+  EXPECT_EQ(with("sm_80", "--cluster", "2"), 2);
+  EXPECT_EQ(with("sm_80", "--cluster", "1"), 0);
+  EXPECT_EQ(with("sm_90", "--cluster", "16"), 0);
+  EXPECT_EQ(with("sm_90", "--cluster", "17"), 2);
+  EXPECT_EQ(with("sm_90", "--barriers", "16"), 0);
+  EXPECT_EQ(with("sm_90", "--barriers", "17"), 2);
+  EXPECT_EQ(with("sm_90", "--kernel", "softmax"), 2);
+}
+
+TEST_F(TraceCommands, RecordIsThereAndSaysWhyItCannot) {
+  EXPECT_EQ(attnscope({"record"}).code, 2);
+  EXPECT_EQ(attnscope({"record", "--help"}).code, 0);
+  // Only a build without CUDA refuses for itself; elsewhere a missing program is what stops it.
+  const Outcome o = attnscope({"record", "-o", file("t.json"), "--", "/nonexistent/program"});
+  EXPECT_NE(o.code, 0);
+  if (o.err.find("without CUDA") != std::string::npos) {
+    EXPECT_EQ(o.code, 4);
+  }
+  EXPECT_FALSE(fs::exists(file("t.json")));
+}
+
+TEST_F(TraceCommands, DiffSaysWhatItWasGiven) {
+  const std::string naive = trace_path("article/naive.json.gz");
+  ASSERT_EQ(attnscope({"explain", naive, "--json", file("report.json")}).code, 0);
+  const Outcome o = attnscope({"diff", file("report.json"), naive});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_NE(o.err.find("attnscope.explain/1), not the trace it was made from"), std::string::npos) << o.err;
 }
 
 TEST_F(TraceCommands, HelpListsEveryCommandWithAnExample) {
@@ -234,6 +326,9 @@ TEST_F(TraceCommands, HelpListsEveryCommandWithAnExample) {
     const Outcome help = attnscope({command->name, "--help"});
     EXPECT_EQ(help.code, 0) << command->name;
     EXPECT_NE(help.out.find("--help"), std::string::npos) << command->name;
+    const size_t example = help.out.find(command->example);
+    ASSERT_NE(example, std::string::npos) << command->name;
+    EXPECT_EQ(help.out.find(command->example, example + 1), std::string::npos) << command->name;
   }
   EXPECT_EQ(attnscope({}).code, 2);
   EXPECT_EQ(attnscope({"--version"}).code, 0);

@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <tuple>
 
 namespace attnscope {
 
@@ -16,7 +19,9 @@ namespace {
 using trace::EventIndex;
 
 constexpr Threshold kThresholds[] = {
-    {"formula_kernels", 5, "kernels", "product, scale, mask, softmax, product: what the formula is made of"}};
+    {"formula_kernels", 5, "kernels",
+     "product, scale, mask, softmax, product: what the formula is made of; one less for a call without a "
+     "mask"}};
 
 enum Part : size_t { kProducts, kSoftmax, kGuard, kScale, kMask, kCasts, kCopies, kRest, kParts };
 constexpr std::array<std::string_view, kParts> kPartNames = {
@@ -48,7 +53,7 @@ struct Place {
   std::vector<EventIndex> events;
   std::array<size_t, kParts> count{};
   std::array<int64_t, kParts> ns{};
-  size_t calls = 0, kernels = 0, on_fma = 0;
+  size_t calls = 0, kernels = 0, formula = 0, on_fma = 0;
   int64_t total_ns = 0, fma_ns = 0;
 };
 
@@ -89,27 +94,29 @@ std::string describe(const Place& place) {
 }
 
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
-  std::map<std::pair<std::string, size_t>, Place> places;
+  std::map<std::tuple<std::string, size_t, size_t>, Place> places;
   for (const AttentionCall& call : facts.metrics().attention_calls) {
     if (call.bare_kernel || call.hand_written || call.implementation != AttentionImpl::kAtenMath) continue;
     if (call.pass == AttentionPass::kBackward || call.kernels == 0) continue;
     const Above above = facts.above(call.event);
     const std::string where =
         above.range == trace::kNoEvent ? call.op : std::string(facts.trace().name(above.range));
-    add_call(facts, call, places[{where, call.kernels}]);
+    const size_t formula = static_cast<size_t>(
+        std::clamp(limits["formula_kernels"] - (call.mask == MaskUse::kNone ? 1 : 0), 0.0, 1e6));
+    Place& place = places[{where, call.kernels, formula}];
+    place.formula = formula;
+    add_call(facts, call, place);
   }
   std::vector<Finding> findings;
   for (const auto& [key, place] : places) {
-    const auto per = static_cast<double>(place.kernels) / static_cast<double>(place.calls);
-    if (per <= limits["formula_kernels"]) continue;
-    Finding finding =
-        make_finding(attention_anatomy_rule,
-                     fmt::format("{} kernels where the formula has {:.0f}: {}", place.kernels / place.calls,
-                                 limits["formula_kernels"], describe(place)));
-    finding.range = key.first;
+    if (place.kernels <= place.formula * place.calls) continue;
+    Finding finding = make_finding(attention_anatomy_rule,
+                                   fmt::format("{} kernels where the formula has {}: {}",
+                                               place.kernels / place.calls, place.formula, describe(place)));
+    finding.range = std::get<0>(key);
     finding.saving_basis = "see the findings on each part; their savings are of the same time";
     finding.confidence = Certainty::kHigh;
-    finding.group = "attention:" + key.first;
+    finding.group = "attention:" + finding.range;
     facts.cite(finding, place.events);
     findings.push_back(std::move(finding));
   }
@@ -122,7 +129,7 @@ const Rule attention_anatomy_rule{
     .id = "attention-anatomy",
     .category = RuleCategory::kAttention,
     .severity = Severity::kNote,
-    .summary = "What an unfused attention call is made of, part by part, against the formula's five steps.",
+    .summary = "What an unfused attention call is made of, part by part, against the formula's steps.",
     .what =
         "Every kernel of an attention call that took the math path, sorted into products, softmax, guard, "
         "scale, "

@@ -36,6 +36,13 @@ std::string table_json(const Table& table, std::string_view source, size_t row_l
                   {"self_device_us", microseconds(row.self_device_ns)},
                   {"device_total_us", microseconds(row.device_total_ns)}};
     if (!row.input_shapes.empty()) entry["input_shapes"] = row.input_shapes;
+    if (table.has_memory) {
+      entry["cpu_bytes"] = row.cpu_bytes;
+      entry["self_cpu_bytes"] = row.self_cpu_bytes;
+      entry["device_bytes"] = row.device_bytes;
+      entry["self_device_bytes"] = row.self_device_bytes;
+    }
+    if (row.flops > 0) entry["flops"] = row.flops;
     rows.push_back(std::move(entry));
   }
   out["rows_in_all"] = table.rows.size();

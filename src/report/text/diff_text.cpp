@@ -50,6 +50,9 @@ std::string diff_verdict(const Diff& diff) {
     text = step.verdict == DiffVerdict::kSame
                ? fmt::format("A step takes as long ({} and {})", format_time_us(step.a.mean),
                              format_time_us(step.b.mean))
+           : step.verdict == DiffVerdict::kUnsure
+               ? fmt::format("Whether a step changed cannot be told ({} and {})", format_time_us(step.a.mean),
+                             format_time_us(step.b.mean))
                : fmt::format("A step is {} ({} → {})", percent_change(step.ratio),
                              format_time_us(step.a.mean), format_time_us(step.b.mean));
     text += "; ";
@@ -78,10 +81,15 @@ std::string diff_text(const Diff& diff, std::string_view name_a, std::string_vie
   TextTable table;
   table.header = {"verdict", "A", "B", "ratio", "95 % interval", "what"};
   table.right = {false, true, true, true, false, false};
-  size_t same_kernels = 0;
+  size_t same_kernels = 0, unsure_kernels = 0;
   for (const DiffRow& row : diff.rows) {
     if (row.kind == DiffKind::kKernel && row.verdict == DiffVerdict::kSame) {
       ++same_kernels;
+      continue;
+    }
+    if (row.kind == DiffKind::kKernel && row.verdict == DiffVerdict::kUnsure && row.ratio < 1 + threshold &&
+        row.ratio > 1 / (1 + threshold)) {
+      ++unsure_kernels;
       continue;
     }
     std::string what = fmt::format("{} {}", diff_kind_name(row.kind), terminal_safe(row.name, 70));
@@ -94,6 +102,10 @@ std::string diff_text(const Diff& diff, std::string_view name_a, std::string_vie
   }
   out += table.render(options.width);
   if (same_kernels > 0) out += fmt::format("{} kernels of the same time are not listed\n", same_kernels);
+  if (unsure_kernels > 0)
+    out += fmt::format(
+        "{} kernels are not listed: their means are within the threshold, their intervals are not\n",
+        unsure_kernels);
   if (diff.left_out > 0)
     out += fmt::format("{} kernels with less than the least share of the time are left out\n", diff.left_out);
   if (diff.regressed()) out += "slower beyond the threshold: exit 1\n";

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 namespace attnscope::report {
 
@@ -37,6 +39,31 @@ std::string cut_name(std::string_view name, size_t width) {
   return name.size() <= width ? std::string(name) : std::string(name.substr(0, width - 3)) + "...";
 }
 
+std::string torch_memory(int64_t bytes) {
+  const double magnitude = std::fabs(static_cast<double>(bytes)), kib = 1024;
+  if (magnitude >= kib * kib * kib)
+    return fmt::format("{:.2f} GB", static_cast<double>(bytes) / (kib * kib * kib));
+  if (magnitude >= kib * kib) return fmt::format("{:.2f} MB", static_cast<double>(bytes) / (kib * kib));
+  if (magnitude >= kib) return fmt::format("{:.2f} KB", static_cast<double>(bytes) / kib);
+  return fmt::format("{} B", bytes);
+}
+
+// The unit of a column of operations: that of its smallest figure.
+struct FlopsUnit {
+  double scale;
+  std::string_view name;
+};
+FlopsUnit flops_unit(const Table& table) {
+  static constexpr std::array<std::string_view, 6> kNames{"FLOPs",  "KFLOPs", "MFLOPs",
+                                                          "GFLOPs", "TFLOPs", "PFLOPs"};
+  int64_t least = INT64_MAX;
+  for (const TableRow& row : table.rows)
+    if (row.flops > 0) least = std::min(least, row.flops);
+  size_t unit = 0;
+  for (int64_t left = least / 1000; left > 0 && unit + 1 < kNames.size(); left /= 1000) ++unit;
+  return {std::pow(1000.0, -static_cast<double>(unit)), kNames[unit]};
+}
+
 struct Column {
   std::string header;
   size_t width;
@@ -59,8 +86,15 @@ std::string torch_table(const Table& table, const TorchTableOptions& options) {
   if (table.has_device_time)
     for (const char* title : {"Self {}", "Self {} %", "{} total", "{} time avg"})
       columns.push_back({fmt::format(fmt::runtime(title), table.device_word), kColumn});
+  if (table.has_memory)
+    for (const char* title : {"CPU Mem", "Self CPU Mem"}) columns.push_back({title, kColumn});
+  if (table.has_device_memory)
+    for (const char* title : {"{} Mem", "Self {} Mem"})
+      columns.push_back({fmt::format(fmt::runtime(title), table.device_word), kColumn});
   columns.push_back({"# of Calls", kColumn});
   if (shapes) columns.push_back({"Input Shapes", shapes_width});
+  const FlopsUnit flops = flops_unit(table);
+  if (table.has_flops) columns.push_back({fmt::format("Total {}", flops.name), kColumn});
 
   std::string rule;
   for (const Column& column : columns) rule += std::string(column.width, '-') + "  ";
@@ -88,8 +122,16 @@ std::string torch_table(const Table& table, const TorchTableOptions& options) {
       cells.push_back(torch_time(row.device_total_ns));
       cells.push_back(torch_average(row.device_total_ns, row.calls));
     }
+    if (table.has_memory)
+      for (const int64_t bytes : {row.cpu_bytes, row.self_cpu_bytes}) cells.push_back(torch_memory(bytes));
+    if (table.has_device_memory)
+      for (const int64_t bytes : {row.device_bytes, row.self_device_bytes})
+        cells.push_back(torch_memory(bytes));
     cells.push_back(fmt::format("{}", row.calls));
     if (shapes) cells.push_back(terminal_safe(row.input_shapes.substr(0, shapes_width), shapes_width));
+    if (table.has_flops)
+      cells.push_back(row.flops > 0 ? fmt::format("{:.3f}", static_cast<double>(row.flops) * flops.scale)
+                                    : "--");
     line(cells);
   }
   out += rule;
@@ -116,6 +158,7 @@ std::vector<const RangeStats*> outermost_rows(const Metrics& metrics, TableSort 
       case TableSort::kDeviceTimeTotal: return static_cast<double>(r.own_thread.device_ns);
       case TableSort::kSelfDeviceTimeTotal: return static_cast<double>(r.self.device_ns);
       case TableSort::kCount: return static_cast<double>(r.calls);
+      default: return 0;  // memory and operations: torch's table only
     }
     return 0;
   };
