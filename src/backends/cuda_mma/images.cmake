@@ -1,7 +1,6 @@
-#The images of the tensor - core kernel, one row a configuration, \
-    built for bf16 and f16 and embedded in the library.
-#A head size between two rows takes the next larger one : the missing columns are filled with zeros.
-#E · 16 - row tiles of a warp · warps · keys a step · featured · blocks that fit a multiprocessor
+# The images of the tensor-core kernel, one row a configuration, built for bf16 and f16 and embedded in the library.
+# A head size between two rows takes the next larger one: the missing columns are filled with zeros.
+#   E · 16-row tiles of a warp · warps · keys a step · featured · blocks that fit a multiprocessor
 set(rows
   "64  2 4 128 0 2"
   "96  2 4 64  0 2"
@@ -13,8 +12,7 @@ set(rows
   "256 1 4 32  1 2")
 
 set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda_mma)
-file(GLOB headers CONFIGURE_DEPENDS ${
-  folder}/*.cuh ${folder}/params.h ${PROJECT_SOURCE_DIR}/src/cuda/kernels_tile/*)
+file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.cuh ${folder}/params.h ${PROJECT_SOURCE_DIR}/src/cuda/kernels_tile/*)
 set(images "")
 set(symbols "")
 set(table "")
