@@ -3,7 +3,9 @@
 #include "attention/backend.h"
 #include "attnscope/profiler.h"
 #include "cuda/device.h"
+#include "cuda/device_tensor.h"
 #include "cuda/status.h"
+#include "cuda/stream.h"
 #include "profiler/cupti_source.h"
 #include "support/device_case.h"
 
@@ -153,6 +155,66 @@ TEST(CudaBackends, TwoThreadsOnTwoStreamsGiveWhatOneGives) {
     ASSERT_TRUE(b.fetch());
     EXPECT_EQ(std::memcmp(alone.data(), bytes_of(host_a.out().view()).data(), alone.size()), 0) << name;
     EXPECT_EQ(std::memcmp(alone.data(), bytes_of(host_b.out().view()).data(), alone.size()), 0) << name;
+  }
+}
+
+// What a backend keeps between calls (cuDNN: the stream of a handle, lists of pointers) must follow the call.
+TEST(CudaBackends, APlanFollowsOtherPointersAndStreams) {
+  AttentionCase host(article_shape());
+  DeviceCase device(host);
+  for (const std::string& name : usable_variants(device.request())) {
+    auto plan = attnscope::plan(device.request(), {{name}});
+    ASSERT_TRUE(plan) << name << ": " << plan.error().message;
+    ASSERT_TRUE(run(**plan, device.request(), device.outputs(), device.options())) << name;
+    ASSERT_TRUE(device.fetch());
+    const auto expected = bytes_of(host.out().view());
+    for (int i = 0; i < 12; ++i) {
+      auto stream = cuda::Stream::create(0);  // the address of one that is gone may come again
+      ASSERT_TRUE(stream);
+      const auto& out = device.outputs().out;
+      auto other = cuda::DeviceTensor::empty(out.dtype, out.sizes, out.rank, 0, stream->get());
+      ASSERT_TRUE(other);
+      ASSERT_TRUE(other->fill_bytes(0xFF, stream->get()));
+      Outputs outputs;
+      outputs.out = *other;
+      RunOptions options;
+      options.stream = stream->get();
+      const Status ran = run(**plan, device.request(), outputs, options);
+      ASSERT_TRUE(ran) << name << ": " << ran.error().message;
+      device.poison_outputs();
+      ASSERT_TRUE(device.fetch());
+      ASSERT_TRUE(other->copy_to(host.out().view(), stream->get()));
+      EXPECT_EQ(std::memcmp(expected.data(), bytes_of(host.out().view()).data(), expected.size()), 0)
+          << name << ", call " << i;
+    }
+  }
+}
+
+// The device of the tensors is used, not the current one.
+TEST(CudaBackends, TheSecondGpuGivesWhatTheFirstGives) {
+  if (cuda::device_count() < 2) GTEST_SKIP() << "this machine has one GPU";
+  AttentionCase host_a(article_shape()), host_b(article_shape());
+  DeviceCase first(host_a, 0), second(host_b, 1);
+  Request mixed = first.request();
+  mixed.k = second.request().k;
+  const Status refused = sdpa(mixed, first.outputs(), {}, first.options());
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("another device"), std::string::npos) << refused.error().message;
+  for (const std::string& name : usable_variants(second.request())) {
+    ASSERT_TRUE(cuda::check(cudaSetDevice(0), "cudaSetDevice"));
+    const Status a = sdpa(first.request(), first.outputs(), {{name}}, first.options());
+    const Status b = sdpa(second.request(), second.outputs(), {{name}}, second.options());
+    ASSERT_TRUE(a) << name << ": " << a.error().message;
+    ASSERT_TRUE(b) << name << ": " << b.error().message;
+    int current = -1;
+    ASSERT_TRUE(cuda::check(cudaGetDevice(&current), "cudaGetDevice"));
+    EXPECT_EQ(current, 0) << name << " left another device current";
+    ASSERT_TRUE(first.fetch());
+    ASSERT_TRUE(second.fetch());
+    const auto bytes_a = bytes_of(host_a.out().view()), bytes_b = bytes_of(host_b.out().view());
+    EXPECT_EQ(std::memcmp(bytes_a.data(), bytes_b.data(), bytes_a.size()), 0) << name;
+    first.poison_outputs();
+    second.poison_outputs();
   }
 }
 
