@@ -5,6 +5,7 @@
 #include "cuda/device.h"
 #include "cuda/device_tensor.h"
 #include "cuda/library.h"
+#include "cuda/nvrtc.h"
 #include "cuda/status.h"
 #include "cuda/stream.h"
 #include "profiler/cupti_collector.h"
@@ -258,7 +259,9 @@ std::string cuda_state() {
   text += fmt::format(" · driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10);
   const auto blas = cuda::cublaslt_version();
   text += " · cuBLASLt " + (blas ? *blas : "missing: " + blas.error().message);
-  return text + " · cuDNN " + cudnn_state() + " · CUPTI " + cupti_state();
+  const auto nvrtc = cuda::Nvrtc::open();
+  return text + " · cuDNN " + cudnn_state() + " · CUPTI " + cupti_state() + " · " +
+         (nvrtc ? nvrtc->name() : "NVRTC missing: " + nvrtc.error().message);
 }
 
 }  // namespace attnscope::compare
