@@ -109,16 +109,32 @@ Result<ThreadState*> state_of_thread(int device) {
   return &state;
 }
 
-// cudnnSetStream asks the driver several things also when nothing changes, 2.5 µs: only a change is passed
-// on. The id tells a new stream from a destroyed one at the same address.
+// While a stream is being captured the driver forbids this thread some calls; not in this mode, and none of
+// those that cuDNN makes for a new stream touches the capture.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// cudnnSetStream asks the driver several things also when nothing changes: only a change is passed on. The id
+// tells a new stream from a destroyed one at the same address.
 Status use_stream(ThreadState& state, cudaStream_t stream) {
   unsigned long long id = 0;
   const bool known = cudaStreamGetId(stream, &id) == cudaSuccess;
   if (!known) (void)cudaGetLastError();
   if (known && state.has_stream && state.stream == stream && state.stream_id == id) return {};
   state.has_stream = false;
-  if (fe::detail::set_stream(state.handle, stream) != CUDNN_STATUS_SUCCESS)
-    return fail(ErrorCode::kInternal, "cuDNN did not take the stream");
+  const RelaxedCapture relaxed;
+  const cudnnStatus_t status = fe::detail::set_stream(state.handle, stream);
+  if (status != CUDNN_STATUS_SUCCESS)
+    return fail(ErrorCode::kInternal,
+                fmt::format("cuDNN did not take the stream: {}", fe::detail::get_error_string(status)));
   state.has_stream = known;
   state.stream = stream;
   state.stream_id = id;
