@@ -23,7 +23,7 @@ Params = struct(
     "Params", q=Strided, k=Strided, v=Strided, out=ptr, out_batch=i64, out_head=i64, out_row=i64, out_column=i64, lse=ptr,
     lse_batch=i64, lse_head=i64, lse_row=i64, heads=i32, k_group=i32, v_group=i32, rows=i32, keys=i32, columns=i32,
     value_columns=i32, q_aligned=i32, k_aligned=i32, v_aligned=i32, out_aligned=i32, row_blocks=i32, all_heads=i32,
-    group_heads=i32, scale=f32, softcap=f32, log2_per_score=f32, natural_scores=i32, natural_per_score=f32, geometry=Geometry, mask=Mask,
+    group_heads=i32, scale=f32, softcap=f32, log2_per_score=f32, natural_scores=i32, natural_per_score=f32, batches=i32, geometry=Geometry, mask=Mask,
     sinks=Vector, slopes=Vector, dropout=Dropout, paging=Paging)
 
 MASK_TYPES = {"torch.bool": (1, 1), "torch.float32": (2, 4), "torch.bfloat16": (3, 2), "torch.float16": (4, 2), "torch.float64": (5, 8)}

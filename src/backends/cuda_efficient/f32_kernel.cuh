@@ -62,6 +62,8 @@ struct Softmax {
       for (int h = 0; h < 2; ++h) max[i][h] = minus_infinity(), sum[i][h] = 0;
   }
 
+  // `kMasked`: a masked weight becomes −0, so that the exact products know it.
+  template <bool kMasked>
   ATTNSCOPE_D void step(Scores<C>& s) {
 #pragma unroll
     for (int i = 0; i < C::kMTiles; ++i)
@@ -80,7 +82,8 @@ struct Softmax {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             float& x = s[i][j][2 * h + n];
-            x = tile::exp2_unit((x - base) * kLog2E);
+            const bool hole = kMasked && x == minus_infinity();
+            x = hole ? -0.0f : tile::exp2_unit((x - base) * kLog2E);
             added += x;
           }
         sum[i][h] = fmaf(sum[i][h], rescale[i][h], added);
@@ -108,7 +111,7 @@ ATTNSCOPE_D void drop(const Params& p, Scores<C>& s, const Rows<C>& rows, i64 he
                            odd ? words.x[3] : got1};
 #pragma unroll
       for (int c = 0; c < 4; ++c)
-        if (mine[c] < p.dropout.threshold) s[i][j][c] = 0;
+        if (mine[c] < p.dropout.threshold) s[i][j][c] *= 0.0f;  // −0 stays −0
     }
 }
 
@@ -125,8 +128,8 @@ ATTNSCOPE_D float vector_value(const mma::Vector& v, i64 at) {
 // Scores as the products left them to masked natural scores. `full`: every row sees the whole tile.
 template <class C>
 ATTNSCOPE_D void finish_scores(const Params& p, Scores<C>& s, const Rows<C>& rows, const char* mask,
-                               float factor, float slope, bool full, const u32 (&kept)[C::kMTiles], int first,
-                               int g, int t) {
+                               const void* bias_tile, float factor, float slope, bool full,
+                               const RowBits<C>& kept, int first, int g, int t) {
 #pragma unroll
   for (int i = 0; i < C::kMTiles; ++i)
 #pragma unroll
@@ -142,10 +145,7 @@ ATTNSCOPE_D void finish_scores(const Params& p, Scores<C>& s, const Rows<C>& row
 #pragma unroll
           for (int c = 0; c < 4; ++c) s[i][j][c] = p.softcap * tanhf(s[i][j][c] / p.softcap);
     }
-    if (p.mask.type != MaskType::kNone && p.mask.type != MaskType::kBool)
-      for_bias_pairs<C>(p, rows, mask, first, t, [&](int i, int h, int j, float2 pair, int) {
-        s[i][j][2 * h] += pair.x, s[i][j][2 * h + 1] += pair.y;
-      });
+    if (has_bias(p)) add_bias<C>(p, s, rows, mask, bias_tile, first, g, t);
     if (p.slopes.data != nullptr) {
 #pragma unroll
       for (int i = 0; i < C::kMTiles; ++i)
@@ -159,17 +159,21 @@ ATTNSCOPE_D void finish_scores(const Params& p, Scores<C>& s, const Rows<C>& row
                      s[i][j][c]);
     }
   }
-  if (full && !(C::kFeatured && p.mask.type != MaskType::kNone)) return;
+  const bool bits_matter = C::kFeatured && p.mask.type == MaskType::kBool;
+  if (full && !bits_matter) return;
 #pragma unroll
-  for (int i = 0; i < C::kMTiles; ++i) {
-    u32 bits = full ? 0xFFFFFFFFu : interval_bits<C>(rows, i, first, g, t);
-    if constexpr (C::kFeatured) bits &= kept[i];
+  for (int i = 0; i < C::kMTiles; ++i)
 #pragma unroll
-    for (int j = 0; j < C::kNTiles; ++j)
+    for (int h = 0; h < 2; ++h) {
+      Bits<C> bits = full ? ~Bits<C>(0) : Bits<C>(interval_bits(rows.intervals[16 * i + 8 * h + g], first));
+      if (bits_matter) bits &= kept[i][h];
+      bits >>= 2 * t;
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        if ((bits >> (16 * (c / 2) + 2 * j + c % 2) & 1) == 0) s[i][j][c] = minus_infinity();
-  }
+      for (int j = 0; j < C::kNTiles; ++j)
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+          if ((bits >> (8 * j + n) & 1) == 0) s[i][j][2 * h + n] = minus_infinity();
+    }
 }
 
 template <class C>
@@ -281,23 +285,30 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
 
   const char* mask = nullptr;
   float slope = 0;
-  u32 kept[C::kMTiles], next_kept[C::kMTiles];
+  RowBits<C> kept, next_kept;
+  BoolTile<C> ahead;  // of the tile after the one being worked on
   if constexpr (C::kFeatured) {
     mask = static_cast<const char*>(p.mask.data) +
            (place.batch * p.mask.batch + place.head * p.mask.head) * element_bytes(p.mask.type);
     if (p.slopes.data != nullptr)
       slope = vector_value(p.slopes, place.batch * p.slopes.batch + place.head * p.slopes.head);
   }
-  // The first tile at or after `from` of which some row keeps something; its bits.
+  const bool bool_mask = C::kFeatured && p.mask.type == MaskType::kBool;
+  // The first tile at or after `from` of which some row keeps something, with its bits. Bytes for `from`
+  // itself are in `ahead`.
   const auto find_tile = [&](int from) {
     if constexpr (C::kFeatured) {
-      for (; from < end; from += C::kKeys) {
-        kept_bits<C>(p, rows, mask, from, t, next_kept);
-        if (p.mask.type == MaskType::kNone) break;
-        u32 any = 0;
+      while (bool_mask && from < end) {
+        ahead.to_bits(next_kept, t);
+        Bits<C> any = 0;
 #pragma unroll
-        for (int i = 0; i < C::kMTiles; ++i) any |= next_kept[i] & interval_bits<C>(rows, i, from, g, t);
+        for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            any |= next_kept[i][h] & Bits<C>(interval_bits(rows.intervals[16 * i + 8 * h + g], from));
         if (__syncthreads_or(any != 0)) break;
+        from += C::kKeys;
+        if (from < end) ahead.load(p, rows, mask, from, t);
       }
     }
     return from;
@@ -318,8 +329,16 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
   Softmax<C> softmax;
   softmax.start();
 
+  if (bool_mask && tile < end) ahead.load(p, rows, mask, tile, t);
   tile = find_tile(tile);
-  if (tile < end) copy_keys<C, false>(p, shared.k, k, place.batch, tile);
+  const bool tiled_bias = bias_in_tiles<C>(p);
+  const char* const warp_bias = reinterpret_cast<const char*>(shared.bias) + warp * 16 * C::kMTiles *
+                                                                                 (C::kKeys + C::kBiasPad) *
+                                                                                 element_bytes(p.mask.type);
+  if (tile < end) {
+    copy_keys<C, false>(p, shared.k, k, place.batch, tile);
+    if (tiled_bias) copy_bias<C>(p, shared.bias, mask, first_row, tile);
+  }
   commit_copies();
   if (tile < end) copy_keys<C, true>(p, shared.v, v, place.batch, tile);
   commit_copies();
@@ -327,11 +346,16 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
     // Warps whose rows see nothing of the tile only copy and wait.
     const bool working = tile < rows.seen_to && tile + C::kKeys > rows.seen_from;
     const bool full = tile >= rows.all_from && tile + C::kKeys <= rows.all_to;
+    if (bool_mask) {
 #pragma unroll
-    for (int i = 0; i < C::kMTiles; ++i) kept[i] = next_kept[i];
+      for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) kept[i][h] = next_kept[i][h];
+      if (tile + C::kKeys < end) ahead.load(p, rows, mask, tile + C::kKeys, t);
+    }
     Scores<C> s;
     float factor = p.scale;
-    wait_copies<1>();
+    wait_copies<1>();  // K, and the bias
     __syncthreads();
     if (working) {
       score_products<C>(s, warp_q, shared_k, g, t);
@@ -345,36 +369,21 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
     if (next < end) copy_keys<C, false>(p, shared.k, k, place.batch, next);
     commit_copies();
     if (working) {
-      finish_scores<C>(p, s, rows, mask, factor, slope, full, kept, tile, g, t);
-      const bool masked = !full || (C::kFeatured && p.mask.type != MaskType::kNone);
-      u32 holes[C::kMTiles];
-      if (masked) {  // remembered: a masked weight becomes −0
-#pragma unroll
-        for (int i = 0; i < C::kMTiles; ++i) {
-          holes[i] = 0;
-#pragma unroll
-          for (int j = 0; j < C::kNTiles; ++j)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-              if (s[i][j][c] == minus_infinity()) holes[i] |= 1u << (16 * (c / 2) + 2 * j + c % 2);
-        }
-      }
-      softmax.step(s);
+      finish_scores<C>(p, s, rows, mask, warp_bias, factor, slope, full, kept, tile, g, t);
+      if (full && !(C::kFeatured && p.mask.type != MaskType::kNone))
+        softmax.template step<false>(s);
+      else
+        softmax.template step<true>(s);
       if constexpr (C::kFeatured)
         if (p.dropout.threshold != 0)
           drop<C>(p, s, rows, (i64(place.batch) * p.heads + place.head) * p.rows, tile, t);
-      if (masked) {
-#pragma unroll
-        for (int i = 0; i < C::kMTiles; ++i)
-#pragma unroll
-          for (int j = 0; j < C::kNTiles; ++j)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-              if (holes[i] >> (16 * (c / 2) + 2 * j + c % 2) & 1) s[i][j][c] = -0.0f;
-      }
     }
-    wait_copies<1>();
+    wait_copies<1>();  // V
     __syncthreads();
+    if (tiled_bias) {
+      if (next < end) copy_bias<C>(p, shared.bias, mask, first_row, next);
+      commit_copies();
+    }
     if (working) {
       bool q_lost = false;
       accumulate<C>(p, o, s, softmax, warp_q, shared_v, g, t, q_lost);

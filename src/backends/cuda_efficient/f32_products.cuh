@@ -13,18 +13,23 @@ using mma::MaskType;
 using mma::Params;
 using mma::Strided;
 
-template <int kE_, int kMTiles_, int kKeys_, int kWarps_, bool kFeatured_>
+template <int kE_, int kMTiles_, int kKeys_, int kWarps_, bool kFeatured_, bool kApart_>
 struct Config {
   static constexpr int kE = kE_;            // columns of Q, K and V; smaller ones are filled with zeros
   static constexpr int kMTiles = kMTiles_;  // of 16 rows a warp
   static constexpr int kKeys = kKeys_;      // a step
   static constexpr int kWarps = kWarps_;
   static constexpr bool kFeatured =
-      kFeatured_;  // masks, bias, softcap, slopes, dropout, pages, any alignment
+      kFeatured_;                          // masks, bias, softcap, slopes, dropout, pages, any alignment
+  static constexpr bool kApart = kApart_;  // small products have sums of their own
   static constexpr int kRows = 16 * kMTiles * kWarps;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kChunks = kE / 4;  // of 16 bytes a row
   static constexpr int kNTiles = kKeys / 8;
+  // A tile of the bias is copied ahead where shared memory has room for it on every GPU (99 KB). Rows are 8
+  // elements longer than the tile, which keeps the fragments' reads free of bank conflicts.
+  static constexpr bool kBiasTile = kFeatured && kE <= 128;
+  static constexpr int kBiasPad = 8;
   static_assert(kE % 32 == 0, "the swizzle permutes eight chunks");
   static_assert(kKeys % 16 == 0 && kKeys <= 64, "a row's mask bits of a tile fit half a word");
   static_assert(kKeys <= kE, "the weights of a warp fit where its rows of Q lie");
@@ -35,6 +40,7 @@ struct SharedStorage {
   float q[C::kRows * C::kE];
   float k[C::kKeys * C::kE];
   float v[C::kKeys * C::kE];
+  u32 bias[C::kBiasTile ? C::kRows * (C::kKeys + C::kBiasPad) : 1];  // of any type of up to 4 bytes
   mma::Interval intervals[C::kRows];
   int diagonals[C::kRows];
   int first, last;  // keys that some row of the block sees
@@ -124,31 +130,77 @@ ATTNSCOPE_D void zero(Scores<C>& s) {
       for (int c = 0; c < 4; ++c) s[i][j][c] = 0;
 }
 
-// S = Q Kᵀ for the warp's rows (q: its first row).
+// S = Q Kᵀ for the warp's rows (q: its first row). The two small products of an element add up apart, so that
+// the truncation of sums strikes a third as often; sums of 64 columns are added by ordinary additions.
+// Products of one kind stand together: one that waits for its sum finds others before it.
 template <class C>
 ATTNSCOPE_D void score_products(Scores<C>& s, const float4* q, const float4* k, int g, int t) {
+  constexpr int kWanted = C::kMTiles == 1 ? 8 : C::kApart ? 2 : 4;  // what registers hold
+  constexpr int kGroup = kWanted < C::kNTiles ? kWanted : C::kNTiles;
+  constexpr int kSteps = C::kE < 64 ? C::kE / 16 : 4;
+  static_assert(C::kNTiles % kGroup == 0);
   zero<C>(s);
-#pragma unroll 2
-  for (int step = 0; step < C::kE / 16; ++step) {
-    const int chunk = chunk_qk(step, g, t);
-    SplitA a[C::kMTiles][2];
 #pragma unroll
-    for (int i = 0; i < C::kMTiles; ++i)
+  for (int first = 0; first < C::kNTiles; first += kGroup) {
+    float apart[C::kMTiles][kGroup][4] = {};
+#pragma unroll 1
+    for (int block = 0; block < C::kE / 16; block += kSteps) {
+      float high[C::kMTiles][kGroup][4] = {};
+      auto& low = C::kApart ? apart : high;
+#pragma unroll(C::kMTiles == 1 && C::kE <= 128 ? 2 : 1)
+      for (int step = 0; step < kSteps; ++step) {
+        const int chunk = chunk_qk(block + step, g, t);
+        float4 x[C::kMTiles][2], y[kGroup];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float4 x = q[(16 * i + 8 * h + g) * C::kChunks + chunk];
-        a[i][0].set(h, x.x), a[i][0].set(2 + h, x.y);
-        a[i][1].set(h, x.z), a[i][1].set(2 + h, x.w);
+        for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) x[i][h] = q[(16 * i + 8 * h + g) * C::kChunks + chunk];
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) y[j] = k[(8 * (first + j) + g) * C::kChunks + chunk];
+#pragma unroll
+        for (int product = 0; product < 2; ++product) {
+          SplitA a[C::kMTiles];
+          Split b[kGroup][2];
+#pragma unroll
+          for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              a[i].set(h, product == 0 ? x[i][h].x : x[i][h].z);
+              a[i].set(2 + h, product == 0 ? x[i][h].y : x[i][h].w);
+            }
+#pragma unroll
+          for (int j = 0; j < kGroup; ++j) {
+            b[j][0] = split(product == 0 ? y[j].x : y[j].z);
+            b[j][1] = split(product == 0 ? y[j].y : y[j].w);
+          }
+#pragma unroll
+          for (int j = 0; j < kGroup; ++j)
+#pragma unroll
+            for (int i = 0; i < C::kMTiles; ++i) mma_tf32(low[i][j], a[i].small, b[j][0].big, b[j][1].big);
+#pragma unroll
+          for (int j = 0; j < kGroup; ++j)
+#pragma unroll
+            for (int i = 0; i < C::kMTiles; ++i) mma_tf32(high[i][j], a[i].big, b[j][0].big, b[j][1].big);
+#pragma unroll
+          for (int j = 0; j < kGroup; ++j)
+#pragma unroll
+            for (int i = 0; i < C::kMTiles; ++i) mma_tf32(low[i][j], a[i].big, b[j][0].small, b[j][1].small);
+        }
       }
 #pragma unroll
-    for (int j = 0; j < C::kNTiles; ++j) {
-      const float4 y = k[(8 * j + g) * C::kChunks + chunk];
-      const Split b0 = split(y.x), b1 = split(y.y), b2 = split(y.z), b3 = split(y.w);
+      for (int j = 0; j < kGroup; ++j)
 #pragma unroll
-      for (int i = 0; i < C::kMTiles; ++i) mma_f32(s[i][j], a[i][0], b0, b1);
+        for (int i = 0; i < C::kMTiles; ++i)
 #pragma unroll
-      for (int i = 0; i < C::kMTiles; ++i) mma_f32(s[i][j], a[i][1], b2, b3);
+          for (int c = 0; c < 4; ++c) s[i][first + j][c] += high[i][j][c];
     }
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j)
+#pragma unroll
+      for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          if (C::kApart) s[i][first + j][c] += apart[i][j][c];
   }
 }
 
@@ -182,34 +234,52 @@ ATTNSCOPE_D void score_products_exactly(Scores<C>& s, const float4* q4, const fl
   }
 }
 
-// P·V for columns 32w … 32w+31; acc[i][m][c]: row 16i + 8(c/2) + g, column 32w + 8t + 4(c%2) + m.
+// P·V for columns 32w … 32w+31; acc[i][m][c]: row 16i + 8(c/2) + g, column 32w + 8t + 4(c%2) + m. Small
+// products add up apart where a tile has many keys.
 template <class C>
 ATTNSCOPE_D void value_products(float (&acc)[C::kMTiles][4][4], const Scores<C>& s, const float4* v, int w,
                                 int g, int t) {
-#pragma unroll
-  for (int i = 0; i < C::kMTiles; ++i)
-#pragma unroll
-    for (int m = 0; m < 4; ++m)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) acc[i][m][c] = 0;
+  constexpr bool kApart = C::kApart && C::kKeys > 16;
+  constexpr int kGroup = C::kMTiles == 2 && kApart ? 2 : 4;  // of m, as registers allow
   const int place = chunk_v(w, g, t);
 #pragma unroll
-  for (int n = 0; n < C::kNTiles; ++n) {
-    SplitA a[C::kMTiles];
+  for (int first = 0; first < 4; first += kGroup) {
+    float high[C::kMTiles][kGroup][4] = {}, apart[C::kMTiles][kGroup][4] = {};
+    auto& low = kApart ? apart : high;
 #pragma unroll
-    for (int i = 0; i < C::kMTiles; ++i) {
-      a[i].set(0, s[i][n][0]), a[i].set(1, s[i][n][2]);
-      a[i].set(2, s[i][n][1]), a[i].set(3, s[i][n][3]);
+    for (int n = 0; n < C::kNTiles; ++n) {
+      SplitA a[C::kMTiles];
+#pragma unroll
+      for (int i = 0; i < C::kMTiles; ++i) {
+        a[i].set(0, s[i][n][0]), a[i].set(1, s[i][n][2]);
+        a[i].set(2, s[i][n][1]), a[i].set(3, s[i][n][3]);
+      }
+      const float4 even = v[(8 * n + 2 * t) * C::kChunks + place],
+                   odd = v[(8 * n + 2 * t + 1) * C::kChunks + place];
+      const float x[4] = {even.x, even.y, even.z, even.w}, y[4] = {odd.x, odd.y, odd.z, odd.w};
+      Split b[kGroup][2];
+#pragma unroll
+      for (int m = 0; m < kGroup; ++m) b[m][0] = split(x[first + m]), b[m][1] = split(y[first + m]);
+#pragma unroll
+      for (int m = 0; m < kGroup; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kMTiles; ++i) mma_tf32(low[i][m], a[i].small, b[m][0].big, b[m][1].big);
+#pragma unroll
+      for (int m = 0; m < kGroup; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kMTiles; ++i) mma_tf32(high[i][m], a[i].big, b[m][0].big, b[m][1].big);
+#pragma unroll
+      for (int m = 0; m < kGroup; ++m)
+#pragma unroll
+        for (int i = 0; i < C::kMTiles; ++i) mma_tf32(low[i][m], a[i].big, b[m][0].small, b[m][1].small);
     }
-    const float4 even = v[(8 * n + 2 * t) * C::kChunks + place],
-                 odd = v[(8 * n + 2 * t + 1) * C::kChunks + place];
-    const float b0[4] = {even.x, even.y, even.z, even.w}, b1[4] = {odd.x, odd.y, odd.z, odd.w};
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      const Split x = split(b0[m]), y = split(b1[m]);
+    for (int m = 0; m < kGroup; ++m)
 #pragma unroll
-      for (int i = 0; i < C::kMTiles; ++i) mma_f32(acc[i][m], a[i], x, y);
-    }
+      for (int i = 0; i < C::kMTiles; ++i)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          acc[i][first + m][c] = kApart ? high[i][m][c] + apart[i][m][c] : high[i][m][c];
   }
 }
 

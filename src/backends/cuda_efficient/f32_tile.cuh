@@ -87,13 +87,6 @@ struct SplitA {
   }
 };
 
-// C += A·B but for small·small, which is below the last place.
-ATTNSCOPE_D void mma_f32(float (&c)[4], const SplitA& a, const Split& b0, const Split& b1) {
-  mma_tf32(c, a.small, b0.big, b1.big);
-  mma_tf32(c, a.big, b0.small, b1.small);
-  mma_tf32(c, a.big, b0.big, b1.big);
-}
-
 #endif
 
 }  // namespace attnscope::efficient_f32
