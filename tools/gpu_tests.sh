@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU, from the bundle that tools/gpu_bundle made: tests, compare, PyTorch's figures beside
 # ours, record, compute-sanitizer. A step that fails is noted and the rest goes on. Results are JSON and logs in OUT.
-# Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare traces peers record sanitizer
+# Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare tune traces peers record sanitizer
 set -uo pipefail
 bundle=${1:?bundle}
 out=${2:?output folder}
 shift 2
-steps=${*:-machine tests compare traces peers record sanitizer}
+steps=${*:-machine tests compare tune traces peers record sanitizer}
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -45,6 +45,9 @@ for step in $steps; do
     compare)
       note compare 120 "$attnscope" compare --device cuda --json "$work/compare.json"
       cp "$work/compare.json" "$out/" 2>/dev/null ;;
+    tune)  # the order of the backends here, as src/attention/orders/ holds it
+      note tune 150 "$attnscope" compare --tune --device cuda --min-time 0.02 --tune-output "$work/tuned.order" --json "$work/tune.json"
+      cp "$work/tuned.order" "$work/tune.json" "$out/" 2>/dev/null ;;
     traces) note compare_traces 100 python3 "$root/tests/cli/compare_traces.py" "$attnscope" --device cuda --min-time 0.02 ;;
     peers)
       note peers 200 python3 "$root/bench/gpu_vs_torch/peers.py" --json "$out/peers.json" ;;
