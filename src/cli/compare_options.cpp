@@ -166,7 +166,8 @@ Status parse_scalars(const CompareOptions& o, Problem& p) {
   }
   if (!o.softcap.empty()) {
     ATTNSCOPE_ASSIGN(p.softcap, real_number("--softcap", o.softcap));
-    if (p.softcap > std::numeric_limits<float>::max())
+    const bool vanishes = p.softcap > 0 && p.softcap < std::numeric_limits<float>::min();
+    if (p.softcap > std::numeric_limits<float>::max() || vanishes)
       return usage("scores are computed in f32", "--softcap {} does not fit f32", p.softcap);
     if (p.softcap < 0) return usage("0 turns it off", "--softcap is {}; it must be at least 0", p.softcap);
   }
@@ -304,11 +305,11 @@ void CompareOptions::add_to(CLI::App& app) {
   app.add_option("--resume", resume, "The sweep's log: finished points are kept there and not run again")
       ->type_name("FILE")
       ->group("Run");
-  app.add_flag("--ask", ask, "Ask for your guess first")->group("Guess");
   app.add_flag("--tune", tune, "Time the backends over a grid and keep the order for auto")->group("Run");
   app.add_option("--tune-output", tune_output, "With --tune: write the order there instead (- for stdout)")
       ->type_name("FILE")
       ->group("Run");
+  app.add_flag("--ask", ask, "Ask for your guess first")->group("Guess");
   app.add_option("--guess", guess, "Guess file: a TOML table per variant; exit 1 when it breaks")
       ->type_name("FILE")
       ->group("Guess");
@@ -362,8 +363,8 @@ Status check_outputs(const CompareOptions& options) {
   ATTNSCOPE_TRY(check_file("--json", files.json));
   ATTNSCOPE_TRY(check_file("--markdown", files.markdown));
   ATTNSCOPE_TRY(check_file("--html", files.html));
-  return check_directory(options.trace_dir);
   ATTNSCOPE_TRY(check_file("--tune-output", options.tune_output));
+  return check_directory(options.trace_dir);
 }
 
 }  // namespace attnscope::cli

@@ -29,10 +29,12 @@ std::string general_help() {
 }  // namespace
 
 int run_command_line(Context& context, const Arguments& arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments == Arguments{"help"}) {
     print_text(context, general_help());
     return arguments.empty() ? 2 : 0;
   }
+  if (arguments[0] == "help") return run_command_line(context, {arguments[1], "--help"});
   if (arguments[0] == "--version" || arguments[0] == "version") {
     context.out << "attnscope " ATTNSCOPE_VERSION "\n";
     return 0;

@@ -11,10 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <ostream>
-#include <sstream>
 
 namespace attnscope::cli {
 namespace {
@@ -46,11 +47,16 @@ Result<std::vector<verify::Case>> load(const std::vector<std::string>& files) {
   if (files.empty()) return verify::parse_cases(verify::builtin_cases(), "the built-in set");
   std::vector<verify::Case> all;
   for (const std::string& file : files) {
+    std::error_code error;
     std::ifstream stream(file, std::ios::binary);
-    std::ostringstream text;
-    if (!stream || !(text << stream.rdbuf()))
-      return fail(ErrorCode::kIo, fmt::format("cannot read {}", terminal_safe(file)));
-    ATTNSCOPE_ASSIGN(auto cases, verify::parse_cases(text.str(), terminal_safe(file)));
+    if (!stream || std::filesystem::is_directory(file, error))
+      return fail(ErrorCode::kIo, fmt::format("cannot read {}", terminal_safe(file)),
+                  "name a file of cases (JSON lines), or none for the built-in set");
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    ATTNSCOPE_ASSIGN(auto cases, verify::parse_cases(text, terminal_safe(file)));
+    if (cases.empty())
+      return fail(ErrorCode::kBadInput, fmt::format("{} holds no case", terminal_safe(file)),
+                  "a case is one line of JSON: tests/cases/README.md");
     std::move(cases.begin(), cases.end(), std::back_inserter(all));
   }
   return all;

@@ -118,9 +118,12 @@ Contender Comparison::enter(const std::string& name) {
   c.plan = std::move(*planned);
   c.result.cost = with_lengths(c.plan->cost());
   c.result.steps = c.plan->impl().steps();
-  c.result.guess = formula_guess(request_.problem, c.result.cost);
-  const auto stated = request_.guess.by_variant.find(name);
-  if (stated != request_.guess.by_variant.end()) c.result.guess = stated->second;
+  if (request_.guess.source.empty()) {
+    c.result.guess = formula_guess(request_.problem, c.result.cost);
+  } else if (const auto stated = request_.guess.by_variant.find(name);
+             stated != request_.guess.by_variant.end()) {
+    c.result.guess = stated->second;  // what a stated guess leaves out is not guessed
+  }
   return c;
 }
 
@@ -222,8 +225,11 @@ Status Comparison::record(Contender& c) {
 
 // The rules that are about the call itself. Those about a program around it (its steps, its host, how it was
 // measured) would judge this program's loop.
-RuleOptions rules_about_the_call() {
+RuleOptions rules_about_the_call(const Problem& problem) {
   RuleOptions options;
+  // The recording has no inputs to tell a mask from; the guess and the rule count the same formula.
+  options.thresholds.push_back(
+      {"attention-anatomy.formula_kernels", static_cast<double>(formula_kernels(problem))});
   for (const Rule* rule : rules())
     if (rule->category == RuleCategory::kAttention || rule->category == RuleCategory::kMemory)
       options.only.emplace_back(rule->id);
@@ -256,7 +262,7 @@ void Comparison::find(Contender& c) {
   const trace::Trace trace = profiler::to_trace(c.result.recording);
   const trace::Links links = trace::Links::build(trace);
   const Metrics metrics = compute_metrics(trace, links);
-  c.result.findings = run_rules(metrics, rules_about_the_call()).findings;
+  c.result.findings = run_rules(metrics, rules_about_the_call(request_.problem)).findings;
   decode(c.result.counts.rows, metrics);
   if (!request_.keep_recordings) c.result.recording = {};
 }

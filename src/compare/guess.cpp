@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -42,11 +44,14 @@ Status read_variant(const std::string& path, const std::string& variant, const t
 }  // namespace
 
 Result<GuessSheet> read_guess_file(const std::string& path) {
+  const char* remedy = "give a guess file (TOML) with --guess: [naive] and below it kernels = 5";
+  std::error_code kind;
+  if (std::filesystem::is_directory(path, kind))
+    return fail(ErrorCode::kIo, fmt::format("{} is a folder, not a guess", path), remedy);
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
-  if (!file)
-    return fail(ErrorCode::kIo, fmt::format("cannot read {}", path), "give a guess file (TOML) with --guess");
+  if (!file) return fail(ErrorCode::kIo, fmt::format("cannot read {}", path), remedy);
   GuessSheet sheet;
   sheet.source = path;
   try {
@@ -68,6 +73,12 @@ Result<GuessSheet> read_guess_file(const std::string& path) {
     return fail(ErrorCode::kBadInput,
                 fmt::format("{} line {}: {}", path, error.source().begin.line, error.description()));
   }
+  for (const auto& [variant, guess] : sheet.by_variant)
+    if (!guess.kernels && !guess.copies && !guess.fills)
+      return fail(ErrorCode::kBadInput, fmt::format("{}: [{}] states nothing", path, variant),
+                  "give it kernels, copies or fills, or leave it out");
+  if (sheet.by_variant.empty() && sheet.fastest.empty())
+    return fail(ErrorCode::kBadInput, fmt::format("{} states nothing", path), remedy);
   return sheet;
 }
 

@@ -17,13 +17,13 @@ struct Guess {
 };
 
 struct GuessSheet {
-  std::map<std::string, Guess> by_variant;  // what a person or a file says; others get the formula's guess
+  std::map<std::string, Guess> by_variant;  // what a person or a file says; others are then not guessed
   std::string fastest;                      // empty: not guessed
   std::string source;                       // "guess.toml", "asked"; empty: the formula
 };
 
 // A TOML table per variant with any of kernels, copies, fills: ["naive"] kernels = 5. Errors: kIo when it
-// cannot be read, kBadInput with the line when it is not understood.
+// cannot be read, kBadInput with the line when it is not understood, and when it states nothing.
 [[nodiscard]] Result<GuessSheet> read_guess_file(const std::string& path);
 
 // One figure that did not come out as guessed.

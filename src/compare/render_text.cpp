@@ -174,7 +174,10 @@ std::string breaks_text(const CompareResult& r, const TextStyle& style, const Pa
       text += paint.yellow(wrap("◄ " + b.headline, 1, 3, style.width));
       for (const std::string& detail : b.details) text += wrap(detail, 3, 5, style.width);
     }
-  if (text.empty()) return paint.green("Every count came out as guessed.") + "\n";
+  const bool guessed = std::any_of(r.variants.begin(), r.variants.end(), [](const VariantResult& v) {
+    return v.ok() && (v.guess.kernels || v.guess.copies || v.guess.fills);
+  });
+  if (text.empty()) return guessed ? paint.green("Every count came out as guessed.") + "\n" : "";
   return paint.bold("Where the guess broke") + "\n" + text;
 }
 
@@ -229,7 +232,7 @@ std::string render_text(const CompareResult& r, const TextStyle& style) {
     std::string legend = r.guess_source.empty()
                              ? fmt::format("guess: the formula's {} steps, a kernel each; 1 when fused",
                                            formula_kernels(r.problem))
-                             : fmt::format("guess: {}", terminal_safe(r.guess_source));
+                             : fmt::format("guess: {}; –: not guessed", terminal_safe(r.guess_source));
     legend += fmt::format(" · error: rel. L2 against float64, {} allowed",
                           fmt::format("{:.1e}", best->accuracy.tolerance.rel_l2));
     if (best->accuracy.rows_checked < best->accuracy.rows_total)

@@ -84,13 +84,16 @@ Result<SweepLog> SweepLog::open(const std::string& path, const std::string& iden
     return log;
   }
   const Json head = Json::parse(line, nullptr, false);
-  if (!head.is_object() || head.value("schema", "") != kSchema)
+  const auto text_of = [&](const char* key) {
+    const auto at = head.is_object() ? head.find(key) : head.end();
+    return at != head.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  if (text_of("schema") != kSchema)
     return fail(ErrorCode::kBadInput, fmt::format("{} is not the log of a sweep", path), "name another file");
-  if (head.value("sweep", "") != identity)
-    return fail(
-        ErrorCode::kBadInput,
-        fmt::format("{} is the log of another sweep: {}", path, terminal_safe(head.value("sweep", ""), 300)),
-        fmt::format("this one is: {}; name another file", identity));
+  if (text_of("sweep") != identity)
+    return fail(ErrorCode::kBadInput,
+                fmt::format("{} is the log of another sweep: {}", path, terminal_safe(text_of("sweep"), 300)),
+                fmt::format("this one is: {}; name another file", identity));
   // A point counts when its line is whole: the writer may have been killed in the middle of the last.
   std::streamoff whole = file.tellg();
   while (std::getline(file, line)) {

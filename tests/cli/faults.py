@@ -60,6 +60,10 @@ with tempfile.TemporaryDirectory() as scratch:
     own.write_bytes(trace.read_bytes())
     for option in ("--json", "--repair", "--html"):
         expect(f"{option} over its own input", run("explain", own, option, own), 2, "overwrite")
+    report = work / "closed.json"
+    done = subprocess.run(["sh", "-c", '"$1" explain "$2" --json "$3" >&-', "sh", program, str(trace), str(report)], capture_output=True, text=True, timeout=60)
+    check(f"a closed stdout is an error, and no text goes into the file: {done.stderr}", done.returncode == 3 and json.loads(report.read_text()))
+    expect("a device without end", run("explain", "/dev/zero"), 3, "nothing but zeros")
     check("the input is untouched", own.read_bytes() == trace.read_bytes())
     expect("two outputs on stdout", run("explain", trace, "--json", "-", "--markdown", "-"), 2, "both go to -")
 
@@ -111,6 +115,11 @@ with tempfile.TemporaryDirectory() as scratch:
         work_of[length] = json.loads(done.stdout)["variants"][0]["flops"]
     check(f"work follows the lengths: {work_of}", not work_of[0] and work_of[64] == 4 * work_of[16] > 0)
     expect("a scale beyond f32", run(*small, "--scale", "1e300"), 2, "does not fit f32")
+    expect("a softcap that is 0 in f32", run(*small, "--softcap", "1e-300"), 2, "does not fit f32")
+    for guess, reason in ((work, "is a folder"), (os.devnull, "states nothing")):
+        expect(f"the guess {guess}", run(*small, "--backends", "flash", "--guess", guess), 3, reason)
+    for cases, reason in ((work, "cannot read"), (os.devnull, "holds no case")):
+        expect(f"the cases {cases}", run("verify", cases), 3, reason)
     sweep = ["compare", "--device", "cpu", "--rounds", "2", "--backends", "flash", "--sweep"]
     expect("heads that break the groups", run(*sweep, "heads=2,3", "--shape", "1,4,2,16,16,8,8"), 2, "groups of 2")
     expect("one length for two", run(*sweep, "seq=16,32", "--shape", "1,2,2,16,24,8,8"), 2, "L is 16 and S is 24")

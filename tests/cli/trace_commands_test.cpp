@@ -330,6 +330,10 @@ TEST_F(TraceCommands, HelpListsEveryCommandWithAnExample) {
     ASSERT_NE(example, std::string::npos) << command->name;
     EXPECT_EQ(help.out.find(command->example, example + 1), std::string::npos) << command->name;
   }
+  EXPECT_EQ(attnscope({"help"}).out, o.out);
+  EXPECT_EQ(attnscope({"help", "explain"}).out, attnscope({"explain", "--help"}).out);
+  EXPECT_EQ(attnscope({"help", "nonsense"}).code, 2);
+  EXPECT_EQ(attnscope({"help", "help"}).code, 0);
   EXPECT_EQ(attnscope({}).code, 2);
   EXPECT_EQ(attnscope({"--version"}).code, 0);
 }

@@ -169,6 +169,33 @@ TEST(Compare, StatedGuessesReplaceTheFormula) {
   const CompareResult result = run(request);
   ASSERT_EQ(result.find("flash")->breaks.size(), 1u);
   EXPECT_EQ(result.find("flash")->breaks[0].guessed, 3);
+  const VariantResult* math = result.find("math");
+  EXPECT_EQ(math->guess.kernels, std::nullopt) << "not mentioned, not guessed";
+  EXPECT_TRUE(math->breaks.empty());
+}
+
+TEST(Compare, TheRulesCountTheFormulaAsTheGuessDoes) {
+  for (const auto& [causal, formula] : {std::pair(CausalMode::kNone, 4), {CausalMode::kTopLeft, 5}}) {
+    CompareRequest request = request_of(DType::kF32, causal);
+    request.variants = {"math"};
+    const CompareResult result = run(request);
+    const VariantResult& math = *result.find("math");
+    EXPECT_EQ(math.guess.kernels, formula);
+    const auto anatomy = std::find_if(math.findings.begin(), math.findings.end(),
+                                      [](const Finding& f) { return f.id == "attention-anatomy"; });
+    ASSERT_NE(anatomy, math.findings.end());
+    EXPECT_THAT(anatomy->title, HasSubstr("where the formula has " + std::to_string(formula) + ":"));
+  }
+}
+
+TEST(Compare, NoPeakIsClaimedForFloat64) {
+  CompareRequest request = request_of(DType::kF64);
+  request.variants = {"math"};
+  request.measure.peaks = true;
+  const CompareResult result = run(request);
+  EXPECT_EQ(result.peaks.flops_per_s, 0) << result.peaks.flops_how;
+  EXPECT_LT(result.expectation.compute_us, 0);
+  EXPECT_GT(result.peaks.bytes_per_s, 0);
 }
 
 }  // namespace

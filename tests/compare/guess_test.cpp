@@ -44,6 +44,20 @@ TEST_F(GuessFile, ErrorsNameTheLine) {
   EXPECT_EQ(read_guess_file("/no/such/guess.toml").error().code, ErrorCode::kIo);
 }
 
+TEST_F(GuessFile, AGuessStatesSomething) {
+  for (const char* empty : {"", "# only a comment\n", "[naive]\n", "[naive]\nkernels = 5\n[math]\n"}) {
+    const auto sheet = read_guess_file(write(empty));
+    ASSERT_FALSE(sheet) << empty;
+    EXPECT_EQ(sheet.error().code, ErrorCode::kBadInput);
+    EXPECT_THAT(sheet.error().message, HasSubstr("states nothing"));
+    EXPECT_NE(sheet.error().remedy, "");
+  }
+  EXPECT_TRUE(read_guess_file(write("fastest = \"flash\"\n")));
+  const auto folder = read_guess_file(::testing::TempDir());
+  ASSERT_FALSE(folder);
+  EXPECT_THAT(folder.error().message, HasSubstr("is a folder"));
+}
+
 TEST(Guess, BreaksAreTheFiguresThatDiffer) {
   CallCounts counts;
   counts.kernels = 5;

@@ -1,5 +1,7 @@
 #include "compare/sweep.h"
 
+#include "support/json_schema.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,6 +16,12 @@ std::vector<SweepAxis> axes_of(std::vector<std::string> words) {
   return axes ? *axes : std::vector<SweepAxis>{};
 }
 
+std::string mismatch(const std::string& schema_name, const std::string& text) {
+  std::ifstream file(std::string(ATTNSCOPE_SOURCE_DIR) + "/docs/schemas/" + schema_name + ".schema.json");
+  const auto schema = nlohmann::json::parse(file, nullptr, false);
+  return support::schema_mismatch(schema, nlohmann::json::parse(text, nullptr, false), schema);
+}
+
 SweepPoint point(const std::string& variant, int64_t x, double us, const std::string& suffix = "") {
   SweepPoint p;
   p.at = "seq=" + std::to_string(x) + suffix;
@@ -23,7 +31,7 @@ SweepPoint point(const std::string& variant, int64_t x, double us, const std::st
   p.ok = us > 0;
   p.reason = p.ok ? "" : "too big";
   p.device_us = us;
-  p.p10_us = us - 0.5;
+  p.p10_us = p.ok ? us - 0.5 : 0;
   p.p90_us = us + 0.5;
   return p;
 }
@@ -82,8 +90,10 @@ TEST(Crossings, WithinOneSetOfTheOtherAxes) {
   const std::string text = render_text(r);
   EXPECT_NE(text.find("flash overtakes naive between seq 1 and 2"), std::string::npos) << text;
   EXPECT_NE(text.find("refused"), std::string::npos);
-  EXPECT_NE(render_json(r).find("\"device_us\": null"), std::string::npos)
+  const std::string json = render_json(r);
+  EXPECT_NE(json.find("\"device_us\": null"), std::string::npos)
       << "a point that did not run is never a number";
+  EXPECT_EQ(mismatch("sweep", json), "");
 }
 
 TEST(Crossings, EqualsWithinTheirSpreadDoNotCross) {
@@ -117,6 +127,8 @@ TEST_F(SweepLogTest, GoesOnWhereItStopped) {
   EXPECT_FALSE(again->has("seq=2"));
   EXPECT_EQ(again->points()[0].device_us, 3);
   EXPECT_EQ(again->points()[1].reason, "too big");
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);) EXPECT_EQ(mismatch("sweep-log", line), "") << line;
 }
 
 TEST_F(SweepLogTest, HalfALineIsDroppedAndWrittenAnew) {
@@ -134,6 +146,14 @@ TEST_F(SweepLogTest, HalfALineIsDroppedAndWrittenAnew) {
   const auto log = SweepLog::open(path_, "s");
   ASSERT_TRUE(log);
   EXPECT_EQ(log->points().size(), 2u);
+}
+
+TEST_F(SweepLogTest, AHeadOfTheWrongTypesIsRefused) {
+  for (const char* head :
+       {"{\"schema\": 5}", "{\"schema\": \"attnscope.sweep-log/1\", \"sweep\": []}", "[]"}) {
+    std::ofstream(path_) << head << "\n";
+    EXPECT_FALSE(SweepLog::open(path_, "one")) << head;
+  }
 }
 
 TEST_F(SweepLogTest, AnotherSweepsLogIsRefused) {
