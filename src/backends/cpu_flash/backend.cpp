@@ -1,32 +1,12 @@
-#include "backends/cpu_common/isa.h"
-#include "backends/cpu_fused/fused_plan.h"
+#include "backends/cpu_fused/fused_backend.h"
 
 namespace attnscope {
-namespace {
-
-constexpr cpu_fused::Variant kVariant{"flash", "flash_attention", cpu_fused::Style::kTuned};
-
-class FlashBackend final : public Backend {
- public:
-  std::string_view name() const override { return kVariant.name; }
-  std::string_view description() const override {
-    return "tiled online softmax on packed panels, sized to the caches, with the widest dot products of this "
-           "processor";
-  }
-  DeviceType device() const override { return DeviceType::kCpu; }
-  std::string unavailable_reason() const override { return cpu::isa_unavailable_reason(); }
-  std::vector<Refusal> refusals(const Request& request) const override {
-    return cpu_fused::refusals(kVariant, request);
-  }
-  Result<std::shared_ptr<const BackendPlan>> plan(const Request& request) const override {
-    return cpu_fused::make_plan(kVariant, request);
-  }
-};
-
-}  // namespace
 
 const Backend& cpu_flash_backend() {
-  static const FlashBackend backend;
+  static const cpu_fused::FusedBackend backend(
+      {"flash", "flash_attention", cpu_fused::Style::kTuned},
+      "tiled online softmax on packed panels, sized to the caches, with the widest dot products of this "
+      "processor");
   return backend;
 }
 
