@@ -12,35 +12,6 @@
 
 namespace attnscope::mma {
 
-template <Type16 T>
-ATTNSCOPE_D float low_half(u32 pair) {
-  if constexpr (T == Type16::kBf16) return __uint_as_float(pair << 16);
-  float x;
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(x) : "r"(pair));
-  return x;
-}
-template <Type16 T>
-ATTNSCOPE_D float high_half(u32 pair) {
-  if constexpr (T == Type16::kBf16) return __uint_as_float(pair & 0xFFFF0000u);
-  float x;
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(x) : "r"(pair));
-  return x;
-}
-
-// Any float type from global memory.
-ATTNSCOPE_D float float_at(const void* data, MaskType type, i64 i) {
-  switch (type) {
-    case MaskType::kF32: return static_cast<const float*>(data)[i];
-    case MaskType::kF64: return float(static_cast<const double*>(data)[i]);
-    case MaskType::kBf16: return low_half<Type16::kBf16>(static_cast<const u16*>(data)[i]);
-    case MaskType::kF16: return low_half<Type16::kF16>(static_cast<const u16*>(data)[i]);
-    default: return 0.0f;
-  }
-}
-ATTNSCOPE_D float element(const Vector& v, int head, int batch = 0) {
-  return float_at(v.data, v.type, batch * v.batch + head * v.head);
-}
-
 // ---- The mask's tile ------------------------------------------------------------------------------------
 template <int kBytes>
 ATTNSCOPE_D void copy_piece(u32 to, const u8* from, int bytes) {
@@ -50,16 +21,22 @@ ATTNSCOPE_D void copy_piece(u32 to, const u8* from, int bytes) {
     copy_async_small<kBytes>(to, from, bytes);
 }
 
-// Rows of `row_bytes` in pieces of kBytes; what lies past the last row or key becomes 0.
-template <class C, int kBytes>
+// Rows of `row_bytes` in pieces of kBytes; what lies past the last row or key becomes 0. A lane stays in its
+// column and goes down the rows.
+template <int kBytes>
 ATTNSCOPE_D void copy_mask_rows(u32 to, const u8* from, i64 row_stride, int rows, int existing_rows,
                                 int row_bytes, int existing_bytes, int lane) {
-  const int shift = 31 - __clz(row_bytes / kBytes);
-  for (int x = lane; x < rows << shift; x += kWarp) {
-    const int row = x >> shift, byte = (x - (row << shift)) * kBytes;
-    const int bytes = row < existing_rows ? min(max(existing_bytes - byte, 0), kBytes) : 0;
-    copy_piece<kBytes>(to + mask_offset(row_bytes, row, byte),
-                       bytes > 0 ? from + row * row_stride + byte : from, bytes);
+  const int per_row = row_bytes / kBytes;  // 2 … 64: a power of two
+  const int shift = 31 - __clz(per_row);
+  const int row_step = max(kWarp >> shift, 1);
+  for (int byte = (lane & (per_row - 1)) * kBytes; byte < row_bytes; byte += kWarp * kBytes) {
+    const int bytes = min(max(existing_bytes - byte, 0), kBytes);
+    const u8* piece = from + (lane >> shift) * row_stride + byte;
+#pragma unroll 4
+    for (int row = lane >> shift; row < rows; row += row_step) {
+      copy_piece<kBytes>(to + mask_offset(row_bytes, row, byte), piece, row < existing_rows ? bytes : 0);
+      piece += row_step * row_stride;
+    }
   }
 }
 
@@ -78,11 +55,11 @@ ATTNSCOPE_D void load_mask(const Params& p, SharedStorage<C>& shared, int first)
   const u8* from = static_cast<const u8*>(m.data) + start * size;
   const int row_bytes = C::kKeys * size, bytes = (p.keys - first) * size;
   if (m.vector_bytes == 16) {
-    copy_mask_rows<C, 16>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
+    copy_mask_rows<16>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else if (m.vector_bytes == 8) {
-    copy_mask_rows<C, 8>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
+    copy_mask_rows<8>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else if (m.vector_bytes == 4) {
-    copy_mask_rows<C, 4>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
+    copy_mask_rows<4>(to, from, m.row * size, rows, existing, row_bytes, bytes, lane);
   } else {
     for (int x = lane; x < rows * C::kKeys; x += kWarp) {
       const int row = x / C::kKeys, key = x % C::kKeys;
@@ -145,9 +122,15 @@ ATTNSCOPE_D float soft_cap(float x, float cap, float twice_log2e_over_cap) {
   return cap - __fdividef(2.0f * cap, exp2_unit(x * twice_log2e_over_cap) + 1.0f);
 }
 
-// A bias of −∞ removes the score whatever it was, NaN included.
-ATTNSCOPE_D float biased(float score, float bias) {
-  return bias == -infinity() ? -infinity() : score + bias;
+// score · scale + bias. In the careful walk a bias of −∞ removes the score whatever it was, NaN included.
+ATTNSCOPE_D float biased(float score, float scale, float bias, bool careful) {
+  const float sum = fmaf(score, scale, bias);
+  return careful && bias == -infinity() ? -infinity() : sum;
+}
+
+// A bias takes the scale along when nothing stands between them.
+ATTNSCOPE_D bool scaled_before(const Params& p) {
+  return p.softcap > 0 || p.slopes.data != nullptr || p.mask.type <= MaskType::kBool;
 }
 
 template <class C>
@@ -155,8 +138,9 @@ using Scores = float[C::kMTiles][C::kKeys / 8][4];
 
 template <class C, MaskType kMask>
 ATTNSCOPE_D void apply_mask(const Params& p, const SharedStorage<C>& shared, const Lane& at,
-                            Scores<C>& scores) {
+                            Scores<C>& scores, bool careful) {
   constexpr int kSize = mask_bytes(kMask);
+  const float scale = scaled_before(p) ? 1.0f : p.scale;
   const u32 from = shared_address_of(shared.mask) + at.warp * C::kWarpRows * C::kKeys * 4;
 #pragma unroll
   for (int m = 0; m < C::kMTiles; ++m)
@@ -175,35 +159,42 @@ ATTNSCOPE_D void apply_mask(const Params& p, const SharedStorage<C>& shared, con
         } else if constexpr (kMask == MaskType::kF32) {
           float x, y;
           asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
-          s[0] = biased(s[0], x), s[1] = biased(s[1], y);
+          s[0] = biased(s[0], scale, x, careful), s[1] = biased(s[1], scale, y, careful);
         } else {
           constexpr Type16 kT = kMask == MaskType::kBf16 ? Type16::kBf16 : Type16::kF16;
           const u32 pair = load_shared(address);
-          s[0] = biased(s[0], low_half<kT>(pair)), s[1] = biased(s[1], high_half<kT>(pair));
+          s[0] = biased(s[0], scale, low_half<kT>(pair), careful);
+          s[1] = biased(s[1], scale, high_half<kT>(pair), careful);
         }
       }
     }
 }
 
 // Raw products become scores: natural ones when the request needs them so, with bias or mask applied.
+// `careful`: a NaN may be among them.
 template <class C>
 ATTNSCOPE_D void transform_scores(const Params& p, const SharedStorage<C>& shared, const Lane& at,
                                   Scores<C>& s, int first) {
-  if (p.natural_scores != 0) {
-    const float exponent = p.softcap > 0 ? 2.0f * kLog2E / p.softcap : 0.0f;
+  const bool careful = shared.careful != 0;
+  if (p.natural_scores != 0 && scaled_before(p)) {
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m)
 #pragma unroll
       for (int n = 0; n < C::kKeys / 8; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          s[m][n][i] *= p.scale;
-          if (p.softcap > 0) s[m][n][i] = soft_cap(s[m][n][i], p.softcap, exponent);
-        }
+        for (int i = 0; i < 4; ++i) s[m][n][i] *= p.scale;
+  }
+  if (p.softcap > 0) {
+    const float exponent = 2.0f * kLog2E / p.softcap;
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < C::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[m][n][i] = soft_cap(s[m][n][i], p.softcap, exponent);
   }
   if (p.slopes.data != nullptr) {
-    const Place place = place_of(p, int(blockIdx.x));
-    const float slope = element(p.slopes, place.head, place.batch);
+    const float slope = shared.slope;
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m)
 #pragma unroll
@@ -218,58 +209,48 @@ ATTNSCOPE_D void transform_scores(const Params& p, const SharedStorage<C>& share
   }
   switch (p.mask.type) {
     case MaskType::kNone: break;
-    case MaskType::kBool: apply_mask<C, MaskType::kBool>(p, shared, at, s); break;
-    case MaskType::kBf16: apply_mask<C, MaskType::kBf16>(p, shared, at, s); break;
-    case MaskType::kF16: apply_mask<C, MaskType::kF16>(p, shared, at, s); break;
-    default: apply_mask<C, MaskType::kF32>(p, shared, at, s); break;
+    case MaskType::kBool: apply_mask<C, MaskType::kBool>(p, shared, at, s, careful); break;
+    case MaskType::kBf16: apply_mask<C, MaskType::kBf16>(p, shared, at, s, careful); break;
+    case MaskType::kF16: apply_mask<C, MaskType::kF16>(p, shared, at, s, careful); break;
+    default: apply_mask<C, MaskType::kF32>(p, shared, at, s, careful); break;
   }
 }
 
 // ---- Dropout --------------------------------------------------------------------------------------------
-// Which weights of a tile dropout keeps: one bit for each that the lane holds.
+// Draws which weights of a tile dropout keeps: one bit for each that a lane holds (four for every eight
+// keys), in the lane's own words of shared memory, since S and O leave no registers.
+//
+// Four neighbouring keys of a row share one draw; two lanes hold them. The even lane draws for its first row,
+// the odd one for its second, and they trade halves.
 template <class C>
-struct Kept {
-  u32 bits[C::kMTiles];
-  bool all = true;
-  static_assert(!C::kFeatured || C::kKeys <= 64, "four bits for every eight keys");
-
-  // Four neighbouring keys of a row share one draw; two lanes hold them. The even lane draws for its first
-  // row, the odd one for its second, and they trade halves.
-  ATTNSCOPE_D Kept(const Params& p, int first) {
-    if constexpr (C::kFeatured) {
-      const Dropout& d = p.dropout;
-      if (d.threshold == 0) return;
-      all = false;
-      const Place place = place_of(p, int(blockIdx.x));
-      const Lane at(thread_in_step(first));
-      const u64 seed = d.seed_offset != nullptr ? d.seed_offset[0] : d.seed;
-      const u64 offset = d.seed_offset != nullptr ? d.seed_offset[1] : d.offset;
-      const bool odd = at.lane % 2 != 0;
-      const u64 flat = (u64(place.batch) * u64(p.heads) + u64(place.head)) * u64(p.rows) +
-                       u64(place.row_block * C::kRows + at.template row<C>(0, odd ? 2 : 0));
-#pragma unroll
-      for (int m = 0; m < C::kMTiles; ++m) bits[m] = 0;
+ATTNSCOPE_D void draw_kept(const Params& p, SharedStorage<C>& shared, int first) {
+  static_assert(C::kKeys <= 64, "four bits for every eight keys");
+  const Dropout& d = p.dropout;
+  const Place place = place_of(p, int(blockIdx.x));
+  const int thread = thread_in_step(first);
+  const Lane at(thread);
+  const u64 seed = d.seed_offset != nullptr ? d.seed_offset[0] : d.seed;
+  const u64 offset = d.seed_offset != nullptr ? d.seed_offset[1] : d.offset;
+  const bool odd = at.lane % 2 != 0;
+  const u64 row = (u64(place.batch) * u64(p.heads) + u64(place.head)) * u64(p.rows) +
+                  u64(place.row_block * C::kRows + at.template row<C>(0, odd ? 2 : 0));
+  u32 bits[C::kMTiles] = {};
 #pragma unroll 1
-      for (int n = 0; n < C::kKeys / 8; ++n) {
+  for (int n = 0; n < C::kKeys / 8; ++n) {
 #pragma unroll
-        for (int m = 0; m < C::kMTiles; ++m) {
-          const Philox4 x = dropout_words(seed, offset, flat + 16 * m, u64(first + 8 * n + at.column()));
-          const u32 a = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[0] : x.x[2], 1);
-          const u32 b = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[1] : x.x[3], 1);
-          const u32 four =
-              u32((odd ? a : x.x[0]) >= d.threshold) | u32((odd ? b : x.x[1]) >= d.threshold) << 1 |
-              u32((odd ? x.x[2] : a) >= d.threshold) << 2 | u32((odd ? x.x[3] : b) >= d.threshold) << 3;
-          bits[m] |= four << (4 * n);
-        }
-      }
+    for (int m = 0; m < C::kMTiles; ++m) {
+      const Philox4 x = dropout_words(seed, offset, row + 16 * m, u64(first + 8 * n + at.column()));
+      const u32 a = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[0] : x.x[2], 1);
+      const u32 b = __shfl_xor_sync(0xFFFFFFFFu, odd ? x.x[1] : x.x[3], 1);
+      const u32 four = u32((odd ? a : x.x[0]) >= d.threshold) | u32((odd ? b : x.x[1]) >= d.threshold) << 1 |
+                       u32((odd ? x.x[2] : a) >= d.threshold) << 2 |
+                       u32((odd ? x.x[3] : b) >= d.threshold) << 3;
+      bits[m] |= four << (4 * n);
     }
   }
-  ATTNSCOPE_D float weight(float x, int m, int n, int i) const {
-    if constexpr (C::kFeatured)
-      if (!all && !(bits[m] >> (4 * n + i) & 1)) return 0.0f;
-    return x;
-  }
-};
+#pragma unroll
+  for (int m = 0; m < C::kMTiles; ++m) shared.kept[m][thread] = bits[m];
+}
 
 // ---- Values that are not finite -------------------------------------------------------------------------
 // Does the mask keep the score of this row and key?
@@ -281,16 +262,15 @@ ATTNSCOPE_D bool mask_keeps(const Params& p, const Place& place, int row, int ke
   return float_at(m.data, m.type, at) != -infinity();
 }
 
-// guard_values put 0 where V is not finite in some tiles. Here the rows that see such a key get it after all,
-// in the staged O. Rare, so short rather than fast.
+// clear_not_finite put 0 where V is not finite. Here the rows that see such a key get it after all, in the
+// staged O.
 template <class C>
 ATTNSCOPE_D void add_not_finite(const Params& p, const SharedStorage<C>& shared, const Loader<C>& loader,
                                 const Place& place, const Lane& me) {
   const u32 stage = shared_address_of(shared.q);
-  const int begin = max(shared.guarded_begin * C::kKeys, shared.block_range.begin);
-  const int end = min(shared.guarded_end * C::kKeys, shared.block_range.end);
 #pragma unroll 1
-  for (int key = begin; key < end; ++key) {
+  for (int key = max(shared.bad_begin * C::kKeys, shared.block_range.begin);
+       key < min(shared.bad_end * C::kKeys, shared.block_range.end); ++key) {
     const u16* v = loader.value_row(key);
 #pragma unroll 1
     for (int column = me.lane; column < C::kE; column += kWarp) {

@@ -20,6 +20,7 @@ ATTNSCOPE_HD Place place_of(const Params& p, int block) {
   const int left = p.all_heads - group * p.group_heads;
   const int heads = left < p.group_heads ? left : p.group_heads;
   const int flat = group * p.group_heads + in_group % heads;
+  if (p.batches > 0) return {p.row_blocks - 1 - in_group / heads, flat % p.batches, flat / p.batches};
   const int batch = flat / p.heads;
   return {p.row_blocks - 1 - in_group / heads, batch, flat - batch * p.heads};
 }

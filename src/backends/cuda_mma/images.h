@@ -16,10 +16,10 @@ struct EmbeddedImage {
   int rows;       // of a block
   int keys;       // per step
   int threads;    // of a block
-  bool featured;  // takes masks, softcap, slopes, dropout, pages and any alignment; else only what Geometry
-                  // says
-  const std::byte *begin,
-      *end;  // a fat binary: machine code for several architectures and PTX for later ones
+  bool featured;  // takes masks, softcap, slopes, pages, any alignment; else only what Geometry says
+  const std::byte *begin, *end;  // a fat binary: code for several architectures, PTX for later ones
+  int stages = 1;                // tiles of K and V that shared memory holds
+  bool dropout = false;          // takes dropout
 
   std::span<const std::byte> bytes() const { return {begin, static_cast<size_t>(end - begin)}; }
 };

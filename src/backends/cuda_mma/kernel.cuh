@@ -42,7 +42,9 @@ struct Worker {
   // every score.
   float reference[C::kMTiles][2], sum[C::kMTiles][2];
 
-  ATTNSCOPE_D Worker(const Params& params, SharedStorage<C>& storage) : p(params), shared(storage) {
+  ATTNSCOPE_D Worker(const Params& params, SharedStorage<C>& storage) : p(params), shared(storage) {}
+
+  ATTNSCOPE_D void clear() {
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m) {
       reference[m][0] = reference[m][1] = kLowest;
@@ -50,6 +52,18 @@ struct Worker {
 #pragma unroll
       for (int n = 0; n < C::kE / 8; ++n) o[m][n][0] = o[m][n][1] = o[m][n][2] = o[m][n][3] = 0.0f;
     }
+  }
+
+  // Is everything in O finite? (x · 0 is NaN when x is not.)
+  ATTNSCOPE_D bool finite() const {
+    float zero = 0.0f;
+#pragma unroll
+    for (int m = 0; m < C::kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < C::kE / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) zero = fmaf(o[m][n][i], 0.0f, zero);
+    return zero == 0.0f;
   }
 
   // S = Q·K_jᵀ.
@@ -122,28 +136,28 @@ struct Worker {
     for (int m = 0; m < C::kMTiles; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float even = s[m][0][2 * half], odd = s[m][0][2 * half + 1];
+        float top = fmaxf(s[m][0][2 * half], s[m][0][2 * half + 1]);
 #pragma unroll
-        for (int n = 1; n < C::kKeys / 8; ++n) {
-          even = fmaxf(even, s[m][n][2 * half]);
-          odd = fmaxf(odd, s[m][n][2 * half + 1]);
-        }
-        const float top = quad_max(fmaxf(even, odd)), before = reference[m][half];
+        for (int n = 1; n < C::kKeys / 8; ++n)
+          top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+        top = quad_max(top);
+        const float before = reference[m][half];
         const float now = fmaxf(before, C::kFeatured ? top : top * c);
         const float rise = C::kFeatured ? (now - before) * c : now - before;
         const bool keep = rise <= kKeepReference;
         moved |= !keep;
         reference[m][half] = keep ? before : now;
         rescale[m][half] = keep ? 1.0f : exp2_unit(-rise);
-        sum[m][half] *= rescale[m][half];
       }
     if (!__any_sync(0xFFFFFFFFu, moved)) return;
 #pragma unroll
-    for (int m = 0; m < C::kMTiles; ++m)
+    for (int m = 0; m < C::kMTiles; ++m) {
+      sum[m][0] *= rescale[m][0], sum[m][1] *= rescale[m][1];
 #pragma unroll
       for (int n = 0; n < C::kE / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) o[m][n][i] *= rescale[m][i / 2];
+    }
   }
 
   // log2 of the weight of one score.
@@ -160,15 +174,21 @@ struct Worker {
   }
 
   // Weights of keys 16·n16 … + 15 as an A operand; those that dropout removes as 0.
-  ATTNSCOPE_D void pack(u32 (&a)[C::kMTiles][4], int n16, const Kept<C>& kept) const {
+  ATTNSCOPE_D void pack(u32 (&a)[C::kMTiles][4], int n16) {
 #pragma unroll
-    for (int m = 0; m < C::kMTiles; ++m)
+    for (int m = 0; m < C::kMTiles; ++m) {
+      if constexpr (C::kDropout) {
+        const u32 bits = shared.kept[m][threadIdx.x] >> (8 * n16);
+#pragma unroll
+        for (int x = 0; x < 8; ++x)
+          if ((bits >> x & 1) == 0) s[m][2 * n16 + x / 4][x % 4] = 0.0f;
+      }
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const int n = 2 * n16 + mma_a_tile(w), i = mma_a_first(w);
-        a[m][w] =
-            pack16<C::kType>(kept.weight(s[m][n][i], m, n, i), kept.weight(s[m][n][i + 1], m, n, i + 1));
+        a[m][w] = pack16<C::kType>(s[m][n][i], s[m][n][i + 1]);
       }
+    }
   }
 
   // Scores become weights, O += P·V. The exponentials of 16 keys stand between the products of the 16 before
@@ -177,11 +197,11 @@ struct Worker {
     constexpr int kSteps = C::kKeys / 16, kColumns = C::kE / 16, kWeights = 8 * C::kMTiles;
     const u32 v_at = shared_address_of(shared.v[0]) + stage * C::kVBytes +
                      block_offset(C::kKeys, ldmatrix_b_transposed(thread_in_step(first) % kWarp), 0, 0);
-    const Kept<C> kept(p, first);
+    if constexpr (C::kDropout) draw_kept<C>(p, shared, first);
 #pragma unroll
     for (int x = 0; x < kWeights; ++x) weight(x / 8, (x / 4) % 2, x % 4);
     u32 a[C::kMTiles][4];
-    pack(a, 0, kept);
+    pack(a, 0);
 #pragma unroll
     for (int n16 = 0; n16 < kSteps; ++n16) {
 #pragma unroll
@@ -200,7 +220,7 @@ struct Worker {
             weight(x / 8, 2 * (n16 + 1) + (x / 4) % 2, x % 4);
         }
       }
-      if (n16 + 1 < kSteps) pack(a, n16 + 1, kept);
+      if (n16 + 1 < kSteps) pack(a, n16 + 1);
     }
   }
 
@@ -239,27 +259,25 @@ struct Worker {
         }
       }
     __syncwarp();
-    if (shared.guarded_end > shared.guarded_begin && p.dropout.drop_all == 0)
-      add_not_finite<C>(p, shared, loader, place, at);
+    if (shared.careful != 0 && p.dropout.drop_all == 0) add_not_finite<C>(p, shared, loader, place, at);
     store_rows<C>(p, stage, place, C::kWarpRows * at.warp, at.lane);
   }
 };
 
 // ---- The kernel -----------------------------------------------------------------------------------------
+// All tiles of the block. 0 · NaN must not reach a row that does not see the key, but where only finite
+// values stand nothing needs to be done for that: so the first walk does nothing, and where it leaves
+// something in O that is not finite a second, careful one follows.
 template <class C>
-ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
-  SharedStorage<C>& shared = *static_cast<SharedStorage<C>*>(dynamic_shared);
-  prepare_block<C>(p, shared);
-  const Loader<C> loader{p, shared};
-  Worker<C> me(p, shared);
-  int tile = (shared.block_range.end + C::kKeys - 1) / C::kKeys - 1, stage = 0;
+ATTNSCOPE_D void walk(const Params& p, SharedStorage<C>& shared, const Loader<C>& loader, Worker<C>& me) {
+  int tile = (shared.block_range.end + C::kKeys - 1) / C::kKeys - 1;
   bool start = true;  // nothing of `tile` is on its way yet
   while (tile >= shared.first_tile) {
     if (start) {
       if constexpr (C::kFeatured) tile = last_kept_tile<C>(p, shared, tile);
       if (tile < shared.first_tile) break;
-      loader.keys(stage, tile);
-      if constexpr (C::kStages == 2) loader.values(stage, tile);
+      loader.keys(C::stage(tile), tile);
+      if constexpr (C::kStages == 2) loader.values(C::stage(tile), tile);
       if constexpr (C::kFeatured) load_mask<C>(p, shared, tile * C::kKeys);
       copy_async_commit();
       start = false;
@@ -268,41 +286,34 @@ ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
     bool mine =
         shared.warp_range[threadIdx.x / kWarp].any(first, C::kKeys);  // does this warp see a key of the tile?
     copy_async_wait<0>();
-    if constexpr (C::kFeatured) {
-      if (p.mask.type == MaskType::kBool) {
-        __syncwarp();
-        mine = mine && any_kept<C>(p, shared, tile);
-        if (!__syncthreads_or(mine)) {  // the mask removes the whole tile
-          --tile;
-          start = true;
-          continue;
-        }
-      } else {
-        __syncthreads();
+    if (C::kFeatured && p.mask.type == MaskType::kBool) {
+      __syncwarp();
+      mine = mine && any_kept<C>(p, shared, tile);
+      if (!__syncthreads_or(mine)) {  // the mask removes the whole tile
+        --tile;
+        start = true;
+        continue;
       }
-    } else if constexpr (C::kStages == 2) {
-      loader.guard_values(stage, tile);
     } else {
       __syncthreads();
     }
     if constexpr (C::kStages == 2) {
       if (tile > shared.first_tile) {
-        loader.keys(stage ^ 1, tile - 1);
-        loader.values(stage ^ 1, tile - 1);
+        loader.keys(C::stage(tile - 1), tile - 1);
+        loader.values(C::stage(tile - 1), tile - 1);
       }
-      copy_async_commit();
     } else {
       loader.values(0, tile);
-      copy_async_commit();
     }
-    if (mine) me.scores(stage, tile);
+    copy_async_commit();
+    if (mine) me.scores(C::stage(tile), tile);
     if constexpr (C::kStages == 1) {
       copy_async_wait<0>();
-      loader.guard_values(0,
-                          tile);  // a barrier: every warp is done with K_j, every thread has its part of V_j
+      __syncthreads();  // every warp is done with K_j, and V_j is there
       if (tile > shared.first_tile) loader.keys(0, tile - 1);
       copy_async_commit();
     }
+    if (shared.careful != 0) loader.clear_not_finite(C::stage(tile), tile);
     if (mine) me.mask(first);
     if constexpr (C::kFeatured) {
       __syncwarp();  // every lane has read the tile's mask
@@ -311,13 +322,29 @@ ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
     }
     if (mine) {
       me.raise_reference();
-      me.values(stage, first);
+      me.values(C::stage(tile), first);
     }
     --tile;
-    if constexpr (C::kStages == 2) stage ^= 1;
   }
   copy_async_wait<0>();
-  __syncthreads();  // Q is there, and nobody reads what another warp's epilogue overwrites
+}
+
+template <class C>
+ATTNSCOPE_D void attention_forward(const Params& p, void* dynamic_shared) {
+  SharedStorage<C>& shared = *static_cast<SharedStorage<C>*>(dynamic_shared);
+  prepare_block<C>(p, shared);
+  const Loader<C> loader{p, shared};
+  Worker<C> me(p, shared);
+  for (;;) {
+    me.clear();
+    walk<C>(p, shared, loader, me);
+    // A barrier too: Q is there even when no tile was, and nobody reads what another warp's epilogue
+    // overwrites.
+    if (!__syncthreads_or(!me.finite()) || shared.careful != 0) break;
+    __syncthreads();
+    if (threadIdx.x == 0) shared.careful = 1;
+    __syncthreads();
+  }
   me.epilogue(loader);
 }
 

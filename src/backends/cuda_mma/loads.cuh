@@ -16,7 +16,7 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 template <Type16 kT>
 inline constexpr u32 kExponentMask = kT == Type16::kBf16 ? 0x7F80u : 0x7C00u;
 
-template <Type16 kT, int E, int MTiles, int Warps, int Keys, int Stages, bool Featured>
+template <Type16 kT, int E, int MTiles, int Warps, int Keys, int Stages, int Features>
 struct Config {
   static constexpr Type16 kType = kT;
   static constexpr int kE = E;            // columns of Q, K, V and O
@@ -27,13 +27,16 @@ struct Config {
   static constexpr int kWarpRows = 16 * MTiles;
   static constexpr int kKeys = Keys;  // a step
   static constexpr int kStages = Stages;
-  static constexpr bool kFeatured = Featured;
+  static constexpr bool kFeatured = Features >= 1;
+  static constexpr bool kDropout =
+      Features >= 2;  // an image of its own: its branches cost the others registers
+  ATTNSCOPE_D static int stage(int tile) { return Stages == 2 ? tile & 1 : 0; }
   static constexpr int kKBytes = tile_bytes(Keys, E);
   static constexpr int kVBytes = tile_bytes(Keys, E);
 
   static_assert(E % 32 == 0 && Keys % 32 == 0, "products take 16 × 16 blocks in pairs");
   static_assert(MTiles <= 2, "a lane of a warp finds the keys of one row");
-  static_assert(Stages == 1 || !Featured, "the mask's tile has one stage");
+  static_assert(Stages == 1 || Features == 0, "the mask's tile has one stage");
 };
 
 // The keys that rows see together.
@@ -55,11 +58,44 @@ struct alignas(1024) SharedStorage {
   u8 mask[C::kFeatured ? C::kRows * C::kKeys * 4 : 16];  // each warp its own rows (features.cuh)
   Interval seen[C::kRows];
   int diagonal[C::kFeatured ? C::kRows : 4];
+  u32 kept[C::kMTiles][C::kDropout ? C::kThreads : 1];  // by dropout (features.cuh)
   Range warp_range[C::kWarps], block_range;
   const u16 *k_base, *v_base;  // of the block's head, and batch entry unless paged
   int first_tile;
-  int guarded_begin, guarded_end;  // tiles in which a value is not finite and 0 took its place (guard_values)
+  int careful;             // the walk: first 0, then perhaps 1
+  int bad_begin, bad_end;  // tiles in which clear_not_finite found something
+  float slope;             // ALiBi
 };
+
+// ---- Elements of any type ---------------------------------------------------------------------------------
+template <Type16 T>
+ATTNSCOPE_D float low_half(u32 pair) {
+  if constexpr (T == Type16::kBf16) return __uint_as_float(pair << 16);
+  float x;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(x) : "r"(pair));
+  return x;
+}
+template <Type16 T>
+ATTNSCOPE_D float high_half(u32 pair) {
+  if constexpr (T == Type16::kBf16) return __uint_as_float(pair & 0xFFFF0000u);
+  float x;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+// Any float type from global memory.
+ATTNSCOPE_D float float_at(const void* data, MaskType type, i64 i) {
+  switch (type) {
+    case MaskType::kF32: return static_cast<const float*>(data)[i];
+    case MaskType::kF64: return float(static_cast<const double*>(data)[i]);
+    case MaskType::kBf16: return low_half<Type16::kBf16>(static_cast<const u16*>(data)[i]);
+    case MaskType::kF16: return low_half<Type16::kF16>(static_cast<const u16*>(data)[i]);
+    default: return 0.0f;
+  }
+}
+ATTNSCOPE_D float element(const Vector& v, int head, int batch = 0) {
+  return float_at(v.data, v.type, batch * v.batch + head * v.head);
+}
 
 // ---- Which keys -----------------------------------------------------------------------------------------
 template <class C>
@@ -90,6 +126,7 @@ ATTNSCOPE_D void find_ranges(const Params& p, SharedStorage<C>& shared, const Pl
 template <class C>
 ATTNSCOPE_D void find_block_range(const Params& p, SharedStorage<C>& shared, const Place& place) {
   if (threadIdx.x != 0) return;
+  shared.slope = C::kFeatured && p.slopes.data != nullptr ? element(p.slopes, place.head, place.batch) : 0.0f;
   const int batch = C::kFeatured && p.paging.table != nullptr ? 0 : place.batch;
   shared.k_base = static_cast<const u16*>(p.k.data) + (place.head / p.k_group) * p.k.head + batch * p.k.batch;
   shared.v_base = static_cast<const u16*>(p.v.data) + (place.head / p.v_group) * p.v.head + batch * p.v.batch;
@@ -103,7 +140,8 @@ ATTNSCOPE_D void find_block_range(const Params& p, SharedStorage<C>& shared, con
   if (r.begin > r.end) r.begin = r.end;  // nothing at all
   shared.block_range = r;
   shared.first_tile = r.begin / C::kKeys;
-  shared.guarded_begin = kFar, shared.guarded_end = 0;
+  shared.careful = 0;
+  shared.bad_begin = kFar, shared.bad_end = 0;
 }
 
 // ---- Copies ---------------------------------------------------------------------------------------------
@@ -135,27 +173,28 @@ struct Lane {
   ATTNSCOPE_D int column() const { return mma_column(lane, 0); }
 };
 
-// How the threads of a block divide a tile into pieces of 16 bytes: thread t takes piece t + turn · threads.
+// How the threads of a block divide a tile into pieces of 16 bytes: a thread stays in its column and goes
+// down the rows.
 template <class C, int kTileRows>
 struct Pieces {
   static constexpr int kPerRow = C::kE / 8;
-  static constexpr int kTurns = kTileRows * kPerRow / C::kThreads;
-  static_assert(kTileRows * kPerRow % C::kThreads == 0, "every thread copies the same number of pieces");
-  static constexpr bool kSameColumn = C::kThreads % kPerRow == 0;
-  static constexpr int kRowStep = C::kThreads / kPerRow;  // when the column is the same every turn
+  // As many rows at once as there are threads for, a number that divides 8 or is a multiple of it.
+  static constexpr int kFit = C::kThreads / kPerRow;
+  static constexpr int kRowStep = kFit >= 8 ? kFit / 8 * 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+  static constexpr int kTurns = (kTileRows + kRowStep - 1) / kRowStep;
+  static_assert(kTileRows % kRowStep == 0, "every thread copies the same number of pieces");
 
-  const int thread;
+  const int row0, column;
   const u32 start;
-  ATTNSCOPE_D explicit Pieces(int t) : thread(t), start(swizzled_offset(kTileRows, row(0), column(0))) {}
-  ATTNSCOPE_D int row(int turn) const {
-    return kSameColumn ? thread / kPerRow + turn * kRowStep : (thread + turn * C::kThreads) / kPerRow;
-  }
-  ATTNSCOPE_D int column(int turn) const {
-    return kSameColumn ? 8 * (thread % kPerRow) : 8 * ((thread + turn * C::kThreads) % kPerRow);
-  }
+  ATTNSCOPE_D explicit Pieces(int thread)
+      : row0(thread / kPerRow),
+        column(8 * (thread % kPerRow)),
+        start(swizzled_offset(kTileRows, row0, column)) {}
+  ATTNSCOPE_D bool active() const { return kRowStep * kPerRow == C::kThreads || row0 < kRowStep; }
+  ATTNSCOPE_D int row(int turn) const { return row0 + turn * kRowStep; }
   ATTNSCOPE_D u32 offset(int turn) const {
-    if constexpr (kSameColumn && kRowStep % 8 == 0) return start + turn * kRowStep * kPanelRowBytes;
-    return swizzled_offset(kTileRows, row(turn), column(turn));
+    if constexpr (kRowStep % 8 == 0) return start + turn * kRowStep * kPanelRowBytes;
+    return swizzled_offset(kTileRows, row(turn), column);
   }
 };
 
@@ -166,37 +205,31 @@ ATTNSCOPE_D void load_tile(u32 to, int first, int begin, int end, int columns, b
                            i64 row_stride, i64 column_stride, RowAt row_at) {
   using Division = Pieces<C, kTileRows>;
   const Division pieces(thread_in_step(first));
+  if (!pieces.active()) return;
   if (C::kFeatured && (!aligned || paged)) {
 #pragma unroll 1
     for (int turn = 0; turn < Division::kTurns; ++turn) {
-      const int row = first + pieces.row(turn), column = pieces.column(turn);
-      const bool exists = row >= begin && row < end && column < columns;
-      const u16* from = row_at(exists ? row : begin) + column * column_stride;
+      const int row = first + pieces.row(turn);
+      const bool exists = row >= begin && row < end && pieces.column < columns;
+      const u16* from = row_at(exists ? row : begin) + pieces.column * column_stride;
       if (aligned) {
         copy_async_16(to + pieces.offset(turn), from, exists ? 16 : 0);
       } else {
         u32 words[4];
-        gather_8(words, from, column_stride, exists ? columns - column : 0);
+        gather_8(words, from, column_stride, exists ? columns - pieces.column : 0);
         store_shared(to + pieces.offset(turn), words);
       }
     }
-  } else if constexpr (Division::kSameColumn) {
-    const int row = first + pieces.row(0), column = pieces.column(0);
-    const u16* from = row_at(row) + column;
-    const u32 count = column < columns ? end - begin : 0;
+    return;
+  }
+  const int row = first + pieces.row(0);
+  const u16* from = row_at(row) + pieces.column;
+  const u32 count = pieces.column < columns ? end - begin : 0;
 #pragma unroll
-    for (int turn = 0; turn < Division::kTurns; ++turn) {
-      const bool exists = u32(row + turn * Division::kRowStep - begin) < count;
-      copy_async_16(to + pieces.offset(turn), from, exists ? 16 : 0);
-      from += Division::kRowStep * row_stride;
-    }
-  } else {
-#pragma unroll
-    for (int turn = 0; turn < Division::kTurns; ++turn) {
-      const int row = first + pieces.row(turn), column = pieces.column(turn);
-      const bool exists = row >= begin && row < end && column < columns;
-      copy_async_16(to + pieces.offset(turn), row_at(row) + column, exists ? 16 : 0);
-    }
+  for (int turn = 0; turn < Division::kTurns; ++turn) {
+    const bool exists = u32(row + turn * Division::kRowStep - begin) < count;
+    copy_async_16(to + pieces.offset(turn), from, exists ? 16 : 0);
+    from += Division::kRowStep * row_stride;
   }
 }
 
@@ -242,46 +275,29 @@ struct Loader {
   }
   ATTNSCOPE_D const u16* value_row(int key) const { return row_of(shared.v_base, p.v, key); }
 
-  // After this thread's copies of V have arrived: a barrier, for a tile that some row sees partly. 0 · NaN
-  // must not reach a row that does not see the key: values that are not finite are replaced by 0, and
-  // add_not_finite gives them to the rows that do. (A thread's own copies are visible to it without a
-  // barrier.)
-  ATTNSCOPE_D void guard_values(int stage, int tile) const {
-    const bool masks = C::kFeatured && p.mask.type != MaskType::kNone;
-    if (shared.block_range.whole(tile * C::kKeys, C::kKeys) && !masks) {
-      __syncthreads();
-      return;
-    }
+  // The careful walk: values of a tile that are not finite become 0, and add_not_finite gives them to the
+  // rows that see them. After the barrier that follows V's arrival; ends with one.
+  ATTNSCOPE_D void clear_not_finite(int stage, int tile) const {
     const u32 at = shared_address_of(shared.v[0]) + stage * C::kVBytes;
     const Pieces<C, C::kKeys> pieces(thread_in_step(tile));
     constexpr u32 kMask = kExponentMask<C::kType> * 0x10001u;
     constexpr u32 kOne = (kExponentMask<C::kType> & (~kExponentMask<C::kType> + 1u)) * 0x10001u;
-    u32 found = 0;  // an exponent of all ones plus one carries into the sign's place
-#pragma unroll 2    // beside S and O few registers are left
-    for (int turn = 0; turn < Pieces<C, C::kKeys>::kTurns; ++turn) {
-      u32 w[4];
-      load_shared(w, at + pieces.offset(turn));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) found |= (w[i] & kMask) + kOne;
-    }
-    found &= 0x80008000u;
-    if (!__syncthreads_or(found != 0)) return;
-    if (threadIdx.x == 0)
-      shared.guarded_begin = min(shared.guarded_begin, tile),
-      shared.guarded_end = max(shared.guarded_end, tile + 1);
-    if (found != 0) {
+    u32 found = 0;
+    if (pieces.active()) {
 #pragma unroll 1
       for (int turn = 0; turn < Pieces<C, C::kKeys>::kTurns; ++turn) {
         u32 w[4];
         load_shared(w, at + pieces.offset(turn));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const u32 bad = (((w[i] & kMask) + kOne) & 0x80008000u) >> 15;  // 1 in each half that is not finite
+        for (int i = 0; i < 4; ++i) {  // an exponent of all ones plus one carries into the sign's place
+          const u32 bad = (((w[i] & kMask) + kOne) & 0x80008000u) >> 15;
           w[i] &= ~(bad * 0xFFFFu);
+          found |= bad;
         }
         store_shared(at + pieces.offset(turn), w);
       }
     }
+    if (found != 0) atomicMin(&shared.bad_begin, tile), atomicMax(&shared.bad_end, tile + 1);
     __syncthreads();
   }
 };

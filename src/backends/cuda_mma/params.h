@@ -94,6 +94,7 @@ struct Params {
   int natural_scores;
   float natural_per_score;  // what the kernel's scores are multiplied with to be natural: scale, or 1 when
                             // they are
+  int batches;  // > 0: the blocks of a head's batch entries are neighbours, for a mask that they share
 
   Geometry geometry;
   Mask mask;

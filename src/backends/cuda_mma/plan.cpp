@@ -121,8 +121,8 @@ bool needs_natural_scores(const Request& r) {
 
 bool needs_features(const Request& r) {
   return r.mask_kind != MaskKind::kNone || r.softcap > 0 || r.alibi_slopes.data != nullptr ||
-         (r.dropout.p > 0 && r.dropout.p < 1) || r.paging.active() || !misalignment(r.q).empty() ||
-         !misalignment(r.k).empty() || !misalignment(r.v).empty();
+         r.paging.active() || !misalignment(r.q).empty() || !misalignment(r.k).empty() ||
+         !misalignment(r.v).empty();
 }
 
 // Heads walked together. A causal mask wants many, so that the long row blocks of all come first and the
@@ -159,13 +159,18 @@ Params params_of(const Request& r, const EmbeddedImage& image, int64_t l2_bytes)
   p.row_blocks = (p.rows + image.rows - 1) / image.rows;
   p.all_heads = static_cast<int>(r.batch() * r.heads());
   p.group_heads = group_heads(r, p.row_blocks, l2_bytes);
+  p.mask = mask_of(r);
+  if (p.mask.data != nullptr && p.mask.batch == 0 && p.mask.head != 0 && r.batch() > 1) {
+    // Batch entries that share a mask's tiles run side by side, so that L2 brings them once.
+    p.batches = static_cast<int>(r.batch());
+    p.group_heads = std::max(p.group_heads / p.batches, 1) * p.batches;
+  }
   p.scale = static_cast<float>(r.effective_scale());
   p.softcap = static_cast<float>(r.softcap);
   p.natural_scores = needs_natural_scores(r) ? 1 : 0;
   p.log2_per_score = static_cast<float>(p.natural_scores ? kLog2E : r.effective_scale() * kLog2E);
   p.natural_per_score = p.natural_scores ? 1.0f : p.scale;
   p.geometry = geometry_of(r);
-  p.mask = mask_of(r);
   p.sinks = vector_of(r.sinks);
   p.slopes = vector_of(r.alibi_slopes);
   p.dropout = dropout_of(r);
@@ -177,14 +182,33 @@ Params params_of(const Request& r, const EmbeddedImage& image, int64_t l2_bytes)
   return p;
 }
 
-const EmbeddedImage* choose_image(const Request& r, std::span<const EmbeddedImage> images) {
+struct Choice {
+  const EmbeddedImage* embedded = nullptr;
+  const cuda::Image* image = nullptr;
+};
+
+// Of the images for the smallest head size that holds the request's, plain if that is enough, the one of
+// which most threads fit a multiprocessor of this GPU; of equals the one with more stages.
+Result<Choice> choose_image(const Request& r, std::span<const EmbeddedImage> images) {
   const int64_t columns = std::max(r.head_dim(), r.value_dim());
-  const bool featured = needs_features(r);
-  const EmbeddedImage* best = nullptr;
-  for (const EmbeddedImage& image : images) {
-    if (image.dtype != r.q.dtype || image.e < columns || (featured && !image.featured)) continue;
-    const auto rank = [](const EmbeddedImage& i) { return std::pair(i.e, i.featured); };
-    if (best == nullptr || rank(image) < rank(*best)) best = &image;
+  const bool featured = needs_features(r), dropout = r.dropout.p > 0 && r.dropout.p < 1;
+  const auto takes = [&](const EmbeddedImage& i) {
+    return i.dtype == r.q.dtype && i.e >= columns && (i.featured || !featured) && (i.dropout || !dropout);
+  };
+  const auto rank = [](const EmbeddedImage& i) { return std::tuple(i.e, i.dropout, i.featured); };
+  const EmbeddedImage* first = nullptr;
+  for (const EmbeddedImage& image : images)
+    if (takes(image) && (first == nullptr || rank(image) < rank(*first))) first = &image;
+  if (first == nullptr)
+    return fail(ErrorCode::kInternal, fmt::format("no image of {} for head sizes {} and {}",
+                                                  dtype_name(r.q.dtype), r.head_dim(), r.value_dim()));
+  Choice best;
+  std::pair<int, int> best_value;
+  for (const EmbeddedImage& embedded : images) {
+    if (!takes(embedded) || rank(embedded) != rank(*first)) continue;
+    ATTNSCOPE_ASSIGN(const cuda::Image* image, loaded(embedded, r.q.device.index));
+    const std::pair value(image->resources().blocks_per_sm * embedded.threads, embedded.stages);
+    if (best.image == nullptr || value > best_value) best = {&embedded, image}, best_value = value;
   }
   return best;
 }
@@ -295,13 +319,9 @@ void refuse_common(const Request& r, Refusals& all) {
 
 Result<std::shared_ptr<const BackendPlan>> make_plan(const Request& r, std::string_view kernel,
                                                      std::span<const EmbeddedImage> images) {
-  const EmbeddedImage* embedded = choose_image(r, images);
-  if (embedded == nullptr)
-    return fail(ErrorCode::kInternal, fmt::format("no image of {} for head sizes {} and {}",
-                                                  dtype_name(r.q.dtype), r.head_dim(), r.value_dim()));
+  ATTNSCOPE_ASSIGN(const Choice choice, choose_image(r, images));
   ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(r.q.device.index));
-  ATTNSCOPE_ASSIGN(const cuda::Image* image, loaded(*embedded, r.q.device.index));
-  return std::make_shared<FusedPlan>(r, kernel, *embedded, *image, info->l2_bytes);
+  return std::make_shared<FusedPlan>(r, kernel, *choice.embedded, *choice.image, info->l2_bytes);
 }
 
 }  // namespace attnscope::mma

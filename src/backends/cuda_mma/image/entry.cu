@@ -10,13 +10,13 @@
 #ifndef ATTNSCOPE_STAGES
 #define ATTNSCOPE_STAGES 1
 #endif
-#ifndef ATTNSCOPE_FEATURED
-#define ATTNSCOPE_FEATURED 0
+#ifndef ATTNSCOPE_FEATURES
+#define ATTNSCOPE_FEATURES 0
 #endif
 
 namespace attnscope::mma {
 using Chosen = Config<tile::Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_MTILES, ATTNSCOPE_WARPS,
-                      ATTNSCOPE_KEYS, ATTNSCOPE_STAGES, ATTNSCOPE_FEATURED != 0>;
+                      ATTNSCOPE_KEYS, ATTNSCOPE_STAGES, ATTNSCOPE_FEATURES>;
 static_assert(sizeof(SharedStorage<Chosen>) <= 99 * 1024 || ATTNSCOPE_STAGES == 2,
               "shared memory that sm_86, sm_89 and sm_120 have");
 }  // namespace attnscope::mma
