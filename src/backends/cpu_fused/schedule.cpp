@@ -14,8 +14,8 @@ constexpr double kFlopsPerThread = 1e6;  // some ten microseconds: less is not w
 constexpr int64_t kMinKeysPerSplit = 512;
 constexpr int64_t kMaxStreamRows = 8;  // beyond, the panels pay for themselves
 constexpr int64_t kMaxSplits = 256;
-constexpr int kTasksPerThread = 3;              // enough for the longest-first order to even out
-constexpr size_t kSortLimit = size_t{1} << 16;  // beyond, the natural order is even enough
+constexpr int kTasksPerThread = 3;   // enough for the longest-first order to even out
+constexpr double kSortedTail = 4.0;  // of the longest task's work, per thread
 
 constexpr int64_t div_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -89,15 +89,22 @@ double cost(const Task& t) {
   return static_cast<double>(t.rows) * static_cast<double>(t.key_end - t.key_begin);
 }
 
-// Longest first, keeping the parts of one row block together.
-void sort_tasks(int splits, std::vector<Task>* tasks) {
-  if (tasks->size() > kSortLimit) return;
-  const size_t n = tasks->size() / static_cast<size_t>(splits), parts = static_cast<size_t>(splits);
+// The tasks of a head follow each other, so that its K and V come from the caches that the threads share.
+// Only the last of the work is put longest first, which is what makes the threads finish together. The parts
+// of one row block stay together.
+void sort_tasks(const Tiling& t, std::vector<Task>* tasks) {
+  if (t.threads == 1) return;
+  const auto parts = static_cast<size_t>(t.splits);
+  const size_t n = tasks->size() / parts;
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
   const auto key = [&](size_t i) { return cost((*tasks)[i * parts]); };
-  if (std::all_of(order.begin(), order.end(), [&](size_t i) { return key(i) == key(0); })) return;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) > key(b); });
+  double longest = 0.0, work = 0.0;
+  for (size_t i = 0; i < n; ++i) longest = std::max(longest, key(i));
+  size_t tail = n;
+  while (tail > 0 && work < kSortedTail * t.threads * longest) work += key(--tail);
+  std::stable_sort(order.begin() + static_cast<int64_t>(tail), order.end(),
+                   [&](size_t a, size_t b) { return key(a) > key(b); });
   std::vector<Task> sorted;
   sorted.reserve(tasks->size());
   for (size_t i : order)
@@ -136,12 +143,13 @@ Tiling choose_tiling(const Request& r, Style style, const KernelSet& kernels, in
     t.splits = std::max(1, r.limits.splits);
     return t;
   }
-  // K and V panels may take half of L2, the queries and their accumulators a quarter.
+  // K and V panels may take half of L2, the queries and their accumulators the other: they pass by once a
+  // block, and more rows to a task mean that K and V are fetched and packed less often.
   t.keys_per_block = kernels.block_keys;
   while (t.keys_per_block > 64 && t.keys_per_block * width * packed_bytes > l2_bytes() / 2)
     t.keys_per_block /= 2;
   const int64_t row_bytes = std::max<int64_t>(1, r.head_dim() * packed_bytes + r.value_dim() * 4);
-  int64_t most = std::clamp<int64_t>(l2_bytes() / 4 / row_bytes, 2 * row_tile, 512);
+  int64_t most = std::clamp<int64_t>(l2_bytes() / 2 / row_bytes, 2 * row_tile, 512);
   const int64_t fair = div_up(groups * rows, static_cast<int64_t>(kTasksPerThread) * threads);
   most = std::min(most, std::max<int64_t>(fair, 8 * row_tile));
   t.rows_per_task = static_cast<int>(round_up(std::max<int64_t>(1, std::min(most, rows)), row_tile));
@@ -161,19 +169,13 @@ Schedule make_schedule(const Request& r, const Problem& p, const Tiling& t, int 
   Schedule s;
   s.units = make_units(r);
   const int64_t groups = p.heads / p.group;
-  int64_t most_blocks = 0;
   for (const Unit& u : s.units) {
-    const int64_t rows = u.q_len * p.group;
-    most_blocks = std::max(most_blocks, div_up(rows, block_rows(rows, t.rows_per_task, t.row_tile)));
+    const int64_t rows = u.q_len * p.group, size = block_rows(rows, t.rows_per_task, t.row_tile);
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t row = 0; row < rows; row += size)
+        add_tasks(p, t, u, g * p.group, row, std::min(size, rows - row), &s.tasks);
   }
-  for (int64_t block = most_blocks; block-- > 0;)  // late rows first: under a causal mask they are longest
-    for (const Unit& u : s.units) {
-      const int64_t rows = u.q_len * p.group, size = block_rows(rows, t.rows_per_task, t.row_tile);
-      if (block * size >= rows) continue;
-      for (int64_t g = 0; g < groups; ++g)
-        add_tasks(p, t, u, g * p.group, block * size, std::min(size, rows - block * size), &s.tasks);
-    }
-  sort_tasks(t.splits, &s.tasks);
+  sort_tasks(t, &s.tasks);
   if (t.splits > 1) {
     const int64_t width = round_up(std::max<int64_t>(p.value_dim, 1), value_align);
     for (Task& task : s.tasks) {

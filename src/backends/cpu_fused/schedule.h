@@ -31,7 +31,7 @@ Tiling choose_tiling(const Request& request, Style style, const KernelSet& kerne
 
 struct Schedule {
   std::vector<Unit> units;
-  std::vector<Task> tasks;  // longest first; the parts of a split row block are neighbours
+  std::vector<Task> tasks;  // in the order to start them; the parts of a split row block are neighbours
 };
 // Reads the lengths. Partial pointers of split tasks are laid out from `partials` on.
 Schedule make_schedule(const Request& request, const Problem& problem, const Tiling& tiling, int value_align,

@@ -161,18 +161,22 @@ struct DotEngine {
   }
   static bool values_finite(const Frame&, const Block& b) { return b.finite; }
 
-  static void scores(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end) {
-    if (rows > 8) return scores_of<12>(f, row0, begin, end);
-    if (rows > 4) return scores_of<8>(f, row0, begin, end);
-    scores_of<4>(f, row0, begin, end);
+  static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end) {
+    if (rows > 8) return scores_of<12>(f, b, row0, begin, end);
+    if (rows > 4) return scores_of<8>(f, b, row0, begin, end);
+    scores_of<4>(f, b, row0, begin, end);
   }
   template <int R>
-  [[gnu::noinline]] static void scores_of(const Frame& f, int64_t row0, int64_t begin, int64_t end) {
+  [[gnu::noinline]] static void scores_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
+                                          int64_t end) {
     const int64_t depth = f.layout.depth;
     const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
     const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels);
-    for (int64_t j = begin; j < end; j += kPanel)
+    const int64_t step = row0 / kTile * (f.p.keys_per_block / kPanel);
+    for (int64_t j = begin; j < end; j += kPanel) {
+      ask_ahead(b, step + j / kPanel);
       score_tile_bf16<R>(depth / 2, q, k + j * depth, f.s.scores + j, f.s.tile_max);
+    }
   }
 
   static void accumulate(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end,

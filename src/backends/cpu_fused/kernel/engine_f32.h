@@ -93,18 +93,22 @@ struct WidenEngine {
   static bool values_finite(const Frame&, const Block& b) { return b.finite; }
 
   // Scores of `rows` rows from tile row `row0` on, keys begin … end of the block (begin on a panel).
-  static void scores(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end) {
-    if (rows > kRowTile * 2 / 3) return scores_of<kRowTile>(f, row0, begin, end);
-    if (rows > kRowTile / 3) return scores_of<kRowTile * 2 / 3>(f, row0, begin, end);
-    scores_of<kRowTile / 3>(f, row0, begin, end);
+  static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end) {
+    if (rows > kRowTile * 2 / 3) return scores_of<kRowTile>(f, b, row0, begin, end);
+    if (rows > kRowTile / 3) return scores_of<kRowTile * 2 / 3>(f, b, row0, begin, end);
+    scores_of<kRowTile / 3>(f, b, row0, begin, end);
   }
   template <int R>
-  [[gnu::noinline]] static void scores_of(const Frame& f, int64_t row0, int64_t begin, int64_t end) {
+  [[gnu::noinline]] static void scores_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
+                                          int64_t end) {
     const int64_t depth = f.layout.depth;
     const float* q = static_cast<const float*>(f.s.q_panels) + row0 * depth;
     const float* k = static_cast<const float*>(f.s.k_panels);
-    for (int64_t j = begin; j < end; j += kPanel)
+    const int64_t step = row0 / kTile * (f.p.keys_per_block / kPanel);
+    for (int64_t j = begin; j < end; j += kPanel) {
+      ask_ahead(b, step + j / kPanel);
       score_tile_f32<R>(depth, q, k + j * depth, f.s.scores + j, f.s.tile_max);
+    }
   }
 
   static void accumulate(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end,

@@ -19,10 +19,6 @@ inline constexpr int kStreamAccumulators = 8;
 
 inline constexpr int64_t kAheadBytes = 16384;
 
-ATTNSCOPE_INLINE void prefetch_line(const char* line, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at, 0, 2);
-}
-
 template <typename T>
 struct StreamEngine {
   using Storage = T;

@@ -8,7 +8,7 @@ namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 // Distance between rows of the score tile: a constant, so that row addresses are displacements, and not a
 // power of two, so that a column of rows spreads over the L1 sets.
 inline constexpr int kScoreStride = kMaxBlockKeys + 16;
-inline constexpr int kRowMax = 32;  // most rows of any register tile (AMX)
+inline constexpr int kRowMax = 64;  // most rows of any register tile (AMX)
 
 // How an engine wants the weights: f32 in place of the scores; bf16, neighbours in pairs; or cut into bf16
 // pieces without a remainder (see engine_amx_split.h).
@@ -61,9 +61,15 @@ inline KeyRows key_rows(const Problem& p, const Unit& u, const Strided& x, int64
 // The keys a task is working on: key0 … key0+n−1 of its unit.
 struct Block {
   KeyRows k, v;
-  int64_t key0, n;
-  bool finite;               // all values are; set by engines that look at them while packing
+  int64_t key0 = 0, n = 0;
+  bool finite = true;        // all values are; set by engines that look at them while packing
   bool keys_regular = true;  // set by engines that take only such keys as they are
+
+  // The next block, asked for while this one is worked on: so many of its rows with every panel of every
+  // tile.
+  int64_t next = 0, next_end = 0;
+  float rows_ahead = 0;
+  int64_t key_bytes = 0, value_bytes = 0;  // of a row
 };
 
 // Sizes that all parts of a kernel agree on.
@@ -132,6 +138,10 @@ inline Scratch carve(const Problem& p, const Layout& l, int64_t element_bytes, v
   return s;
 }
 
+ATTNSCOPE_INLINE void prefetch_line(const char* line, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at, 0, 2);
+}
+
 // What the steps of a task share.
 struct Frame {
   const Problem& p;
@@ -145,6 +155,17 @@ struct Frame {
   int64_t position(int64_t r) const { return p.group == 1 ? t.row_begin + r : (t.row_begin + r) / p.group; }
   int64_t head(int64_t r) const { return p.group == 1 ? t.head0 : t.head0 + (t.row_begin + r) % p.group; }
 };
+
+// Asks for rows of the next block. A few at a time: the requests must not crowd out the reads from L2 that
+// the products wait for. `step` counts panels over all tiles of the block.
+ATTNSCOPE_INLINE void ask_ahead(const Block& b, int64_t step) {
+  const auto first = static_cast<int64_t>(static_cast<float>(step) * b.rows_ahead);
+  const auto last = static_cast<int64_t>(static_cast<float>(step + 1) * b.rows_ahead);
+  for (int64_t j = b.next + first; j < min_of(b.next + last, b.next_end); ++j) {
+    prefetch_line(b.k.row(j), b.key_bytes);
+    prefetch_line(b.v.row(j), b.value_bytes);
+  }
+}
 
 inline Frame make_frame(const Problem& p, const Task& t, const Layout& l, int64_t element_bytes,
                         void* scratch) {

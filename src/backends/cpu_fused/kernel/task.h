@@ -150,14 +150,17 @@ void run_task(const Problem& p, const Task& t, void* scratch) {
   __builtin_memset(f.s.sums, 0, static_cast<size_t>(f.layout.rows * kW) * sizeof(float));
   for (int64_t r = 0; r < f.layout.rows; ++r) f.s.maximum[r] = -kInfinity;
 
-  Block b{key_rows(p, f.u, p.k, t.head0 / p.k_ratio),
-          key_rows(p, f.u, p.v, t.head0 / p.v_ratio),
-          0,
-          0,
-          true,
-          true};
+  Block b{};
+  b.k = key_rows(p, f.u, p.k, t.head0 / p.k_ratio);
+  b.v = key_rows(p, f.u, p.v, t.head0 / p.v_ratio);
+  b.key_bytes = p.head_dim * static_cast<int64_t>(sizeof(typename E::Storage));
+  b.value_bytes = p.value_dim * static_cast<int64_t>(sizeof(typename E::Storage));
+  const int64_t steps = round_up(t.rows, E::kTile) / E::kTile * (p.keys_per_block / kPanel);
   for (b.key0 = t.key_begin; b.key0 < t.key_end; b.key0 += p.keys_per_block) {
     b.n = min_of<int64_t>(p.keys_per_block, t.key_end - b.key0);
+    b.next = b.key0 + b.n;
+    b.next_end = min_of<int64_t>(b.next + p.keys_per_block, t.key_end);
+    b.rows_ahead = static_cast<float>(b.next_end - b.next) / static_cast<float>(max_of<int64_t>(steps, 1));
     E::load_block(f, &b);
     for (int64_t row0 = 0; row0 < t.rows; row0 += E::kTile) attend_tile<E>(f, b, row0);
   }
