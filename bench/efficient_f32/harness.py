@@ -1,6 +1,6 @@
 """Checks and times images of the f32 kernel beside PyTorch's efficient attention in f32 (TF32 off), in one process.
 
-  python3 harness.py IMAGES_FOLDER OUT_FOLDER [--only REGEX]      images are named f32_E_MTILES_KEYS_WARPS_FEATURED_APART.cubin
+  python3 harness.py IMAGES_FOLDER OUT_FOLDER [--only REGEX]      images are named f32_E_MTILES_KEYS_WARPS_FEATURED.cubin
 
 Right first: every image runs its features against float64, outputs poisoned with NaN; what fails is not timed.
 """
@@ -275,10 +275,10 @@ def main():
     log = open(f"{a.out}/f32_checks.txt", "w")
     good = {}
     for file in sorted(os.listdir(a.images)):
-        found = re.match(r"f32_(\d+)_(\d+)_(\d+)_(\d+)_(\d)_(\d)\.cubin$", file)
+        found = re.match(r"f32_(\d+)_(\d+)_(\d+)_(\d+)_(\d)\.cubin$", file)
         if not found or not re.search(a.only, file):
             continue
-        e, tiles, keys, warps, featured, _ = (int(x) for x in found.groups())
+        e, tiles, keys, warps, featured = (int(x) for x in found.groups())
         name = file[4:-6]
         try:
             image = Image(f"{a.images}/{file}", e, 16 * tiles * warps, keys, 32 * warps)

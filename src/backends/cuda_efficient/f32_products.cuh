@@ -13,15 +13,14 @@ using mma::MaskType;
 using mma::Params;
 using mma::Strided;
 
-template <int kE_, int kMTiles_, int kKeys_, int kWarps_, bool kFeatured_, bool kApart_>
+template <int kE_, int kMTiles_, int kKeys_, int kWarps_, bool kFeatured_>
 struct Config {
   static constexpr int kE = kE_;            // columns of Q, K and V; smaller ones are filled with zeros
   static constexpr int kMTiles = kMTiles_;  // of 16 rows a warp
   static constexpr int kKeys = kKeys_;      // a step
   static constexpr int kWarps = kWarps_;
   static constexpr bool kFeatured =
-      kFeatured_;                          // masks, bias, softcap, slopes, dropout, pages, any alignment
-  static constexpr bool kApart = kApart_;  // small products have sums of their own
+      kFeatured_;  // masks, bias, softcap, slopes, dropout, pages, any alignment
   static constexpr int kRows = 16 * kMTiles * kWarps;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kChunks = kE / 4;  // of 16 bytes a row
@@ -135,18 +134,17 @@ ATTNSCOPE_D void zero(Scores<C>& s) {
 // Products of one kind stand together: one that waits for its sum finds others before it.
 template <class C>
 ATTNSCOPE_D void score_products(Scores<C>& s, const float4* q, const float4* k, int g, int t) {
-  constexpr int kWanted = C::kMTiles == 1 ? 8 : C::kApart ? 2 : 4;  // what registers hold
+  constexpr int kWanted = C::kMTiles == 1 ? 8 : 2;  // what registers hold
   constexpr int kGroup = kWanted < C::kNTiles ? kWanted : C::kNTiles;
   constexpr int kSteps = C::kE < 64 ? C::kE / 16 : 4;
   static_assert(C::kNTiles % kGroup == 0);
   zero<C>(s);
 #pragma unroll
   for (int first = 0; first < C::kNTiles; first += kGroup) {
-    float apart[C::kMTiles][kGroup][4] = {};
+    float low[C::kMTiles][kGroup][4] = {};
 #pragma unroll 1
     for (int block = 0; block < C::kE / 16; block += kSteps) {
       float high[C::kMTiles][kGroup][4] = {};
-      auto& low = C::kApart ? apart : high;
 #pragma unroll(C::kMTiles == 1 && C::kE <= 128 ? 2 : 1)
       for (int step = 0; step < kSteps; ++step) {
         const int chunk = chunk_qk(block + step, g, t);
@@ -199,8 +197,7 @@ ATTNSCOPE_D void score_products(Scores<C>& s, const float4* q, const float4* k, 
 #pragma unroll
       for (int i = 0; i < C::kMTiles; ++i)
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
-          if (C::kApart) s[i][first + j][c] += apart[i][j][c];
+        for (int c = 0; c < 4; ++c) s[i][first + j][c] += low[i][j][c];
   }
 }
 
@@ -239,8 +236,8 @@ ATTNSCOPE_D void score_products_exactly(Scores<C>& s, const float4* q4, const fl
 template <class C>
 ATTNSCOPE_D void value_products(float (&acc)[C::kMTiles][4][4], const Scores<C>& s, const float4* v, int w,
                                 int g, int t) {
-  constexpr bool kApart = C::kApart && C::kKeys > 16;
-  constexpr int kGroup = C::kMTiles == 2 && kApart ? 2 : 4;  // of m, as registers allow
+  constexpr bool kApart = C::kKeys > 16;
+  constexpr int kGroup = C::kMTiles == 1 ? 4 : 2;  // of m, as registers allow
   const int place = chunk_v(w, g, t);
 #pragma unroll
   for (int first = 0; first < 4; first += kGroup) {

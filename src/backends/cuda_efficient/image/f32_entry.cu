@@ -6,8 +6,8 @@
 #endif
 
 namespace attnscope::efficient_f32 {
-using Chosen = Config<ATTNSCOPE_E, ATTNSCOPE_M_TILES, ATTNSCOPE_KEYS, ATTNSCOPE_WARPS,
-                      ATTNSCOPE_FEATURED != 0, ATTNSCOPE_APART != 0>;
+using Chosen =
+    Config<ATTNSCOPE_E, ATTNSCOPE_M_TILES, ATTNSCOPE_KEYS, ATTNSCOPE_WARPS, ATTNSCOPE_FEATURED != 0>;
 }  // namespace attnscope::efficient_f32
 
 extern "C" __device__ const int attention_shared_bytes =
