@@ -18,3 +18,24 @@ function(attnscope_add_cubin out)
     COMMENT "Kernel image ${A_NAME}" VERBATIM)
   set(${out} ${cubin} PARENT_SCOPE)
 endfunction()
+
+# attnscope_add_fatbin(<out-variable> NAME <name> SOURCE <file.cu> ARCHS 80 90 90-virtual [DEPENDS header …] DEFINES A=1 …)
+# One image for several architectures (virtual: PTX, for later ones), of which the driver takes what fits. A register
+# spill on any of them fails the build.
+function(attnscope_add_fatbin out)
+  cmake_parse_arguments(A "" "NAME;SOURCE" "ARCHS;DEFINES;DEPENDS" ${ARGN})
+  set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/cubins/${A_NAME}.fatbin)
+  string(JOIN "," defines ${A_DEFINES})
+  string(JOIN "," archs ${A_ARCHS})
+  set(launcher "")
+  if(ATTNSCOPE_CCACHE)
+    set(launcher ${ATTNSCOPE_CCACHE})
+  endif()
+  add_custom_command(OUTPUT ${fatbin}
+    COMMAND ${CMAKE_COMMAND} -DLAUNCHER=${launcher} -DNVCC=${CMAKE_CUDA_COMPILER} -DSOURCE=${A_SOURCE} -DOUT=${fatbin}
+            -DINCLUDE=${PROJECT_SOURCE_DIR}/src -DDEFINES=${defines} -DARCHS=${archs}
+            -P ${PROJECT_SOURCE_DIR}/cmake/compile_fatbin.cmake
+    DEPENDS ${A_SOURCE} ${A_DEPENDS} ${PROJECT_SOURCE_DIR}/cmake/compile_fatbin.cmake
+    COMMENT "Kernel image ${A_NAME}" VERBATIM)
+  set(${out} ${fatbin} PARENT_SCOPE)
+endfunction()
