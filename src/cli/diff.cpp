@@ -2,6 +2,7 @@
 #include "analysis/diff.h"
 
 #include "analysis/metrics.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/inputs.h"
@@ -23,21 +24,24 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxCompareBytes = size_t{64} << 20;
 
-// The document when the file is a result of compare, nothing when it is anything else.
-std::optional<Json> read_compare(const std::string& path) {
+// The document when the file is a result of compare, nothing when it is anything else. Errors: kBadInput when
+// it is a damaged one.
+Result<std::optional<Json>> read_compare(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(4096, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.find("attnscope.compare/") == std::string::npos) return std::nullopt;
+  if (text.find("attnscope.compare/") == std::string::npos || text.find("traceEvents") != std::string::npos)
+    return std::nullopt;
   std::string rest(kMaxCompareBytes, '\0');
   file.read(rest.data(), static_cast<std::streamsize>(rest.size()));
   text.append(rest, 0, static_cast<size_t>(file.gcount()));
   Json document = Json::parse(text, nullptr, false);
   if (document.is_discarded() || !document.is_object() || !document.contains("variants") ||
       !document["variants"].is_array())
-    return std::nullopt;
-  return document;
+    return fail(ErrorCode::kBadInput, terminal_safe(path) + " is a damaged result of compare",
+                "write it again: attnscope compare --json FILE");
+  return std::optional(std::move(document));
 }
 
 double number(const Json& object, const char* key) {
@@ -56,11 +60,13 @@ Estimate estimate_from(const Json& variant) {
   if (at == variant.end() || !at->is_object()) return estimate;
   const double p50 = number(*at, "p50"), p10 = number(*at, "p10"), p90 = number(*at, "p90"),
                n = number(*at, "samples");
-  if (!std::isfinite(p50)) return estimate;
+  const auto is_time = [](double us) { return us >= 0 && us < 1e15; };  // thirty years; never NaN
+  if (!is_time(p50)) return estimate;
   estimate.mean = p50;
-  estimate.samples = std::isfinite(n) && n >= 1 ? static_cast<int64_t>(n) : 1;
-  if (std::isfinite(p10) && std::isfinite(p90) && estimate.samples >= 2)
-    estimate.deviation = 1.2533 * (p90 - p10) / 2.5631;
+  // Without a spread there is no interval to judge by, however many samples there were.
+  const bool spread = is_time(p10) && is_time(p90) && p10 <= p90;
+  estimate.samples = spread && n >= 1 && n < 1e15 ? static_cast<int64_t>(n) : 1;
+  if (estimate.samples >= 2) estimate.deviation = 1.2533 * (p90 - p10) / 2.5631;
   return estimate;
 }
 
@@ -106,7 +112,8 @@ Status refuse_cut(const LoadedTrace& loaded, const std::string& path) {
 }
 
 Result<Diff> make_diff(const Options& options, const DiffOptions& diff_options) {
-  const std::optional<Json> a = read_compare(options.a), b = read_compare(options.b);
+  ATTNSCOPE_ASSIGN(const std::optional<Json> a, read_compare(options.a));
+  ATTNSCOPE_ASSIGN(const std::optional<Json> b, read_compare(options.b));
   if (a.has_value() != b.has_value())
     return fail(ErrorCode::kBadInput,
                 fmt::format("{} is a result of compare, {} is not", a ? options.a : options.b,

@@ -276,7 +276,7 @@ TEST(CompareCommand, NothingHalfWritten) {
 TEST(CompareCommand, HelpHasAnExample) {
   const Outcome o = attnscope({"compare", "--help"});
   EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, HasSubstr("example: attnscope compare --shape 8,16,1024,64"));
+  EXPECT_THAT(o.out, HasSubstr("Example: attnscope compare --shape 8,16,1024,64"));
 }
 
 TEST(DoctorCommand, TellsEveryBackend) {

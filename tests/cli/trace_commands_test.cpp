@@ -310,6 +310,22 @@ TEST_F(TraceCommands, RecordIsThereAndSaysWhyItCannot) {
   EXPECT_FALSE(fs::exists(file("t.json")));
 }
 
+TEST_F(TraceCommands, DiffOfOddResultsOfCompare) {
+  const auto odd = [&](const char* name, const std::string& rest) {
+    return write(name, R"({"schema":"attnscope.compare/1","request":{},"variants":)" + rest);
+  };
+  const std::string times = R"([5,null,{"name":7},{"name":"x","status":"ok","device_time_us":{"p10":-1e308,)"
+                            R"("p50":1e308,"p90":1e308,"samples":1e300}}]})";
+  const Outcome huge = attnscope({"diff", odd("a.json", times), odd("b.json", times)});
+  EXPECT_EQ(huge.code, 0) << huge.err;
+  EXPECT_LT(huge.out.size(), 1000u) << huge.out;
+  for (const char* damaged : {"[", "{}}", "5}"}) {
+    const Outcome o = attnscope({"diff", odd("c.json", damaged), file("a.json")});
+    EXPECT_EQ(o.code, 3) << damaged;
+    EXPECT_NE(o.err.find("a damaged result of compare"), std::string::npos) << o.err;
+  }
+}
+
 TEST_F(TraceCommands, DiffSaysWhatItWasGiven) {
   const std::string naive = trace_path("article/naive.json.gz");
   ASSERT_EQ(attnscope({"explain", naive, "--json", file("report.json")}).code, 0);

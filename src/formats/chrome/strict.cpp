@@ -3,6 +3,8 @@
 #include "formats/chrome/scan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <vector>
 
 namespace attnscope::formats::chrome {
@@ -201,7 +203,9 @@ bool strict_number(std::string_view s) {
     if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
     if (digits() == 0) return false;
   }
-  return i == s.size();
+  // Parsers refuse what no double holds: 1e999.
+  const bool may_overflow = s.size() > 300 || s.find_first_of("eE") != std::string_view::npos;
+  return i == s.size() && (!may_overflow || std::isfinite(std::strtod(std::string(s).c_str(), nullptr)));
 }
 
 bool is_strict(std::string_view text) {

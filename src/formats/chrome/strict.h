@@ -8,7 +8,7 @@ namespace attnscope::formats::chrome {
 
 // text as a JSON string with its quotes: escaped, valid UTF-8.
 void append_string(std::string_view text, std::string& out);
-// Whether text is a number as strict JSON spells it.
+// Whether text is a number as strict JSON spells it, and one that a double can hold.
 bool strict_number(std::string_view text);
 // Whether text is one value of strict JSON, nested no deeper than kMaxDepth, that every parser takes: valid
 // UTF-8, surrogates in pairs.

@@ -55,9 +55,11 @@ TEST(Strict, WhatStrictTextIs) {
        {"{\"a\": [1, -0.5e+3, true, null, {}], \"b\\u00e9\\n\": \"\\ud83d\\ude00\"}", " [ ] ", "0"})
     EXPECT_TRUE(is_strict(text)) << text;
   for (const char* text :
-       {"", "{", "[1,]", "{\"a\" 1}", "{\"a\": 1,}", "{1: 2}", "[1 2]", "01", "NaN", "\"\\x\"", "\"\\u12g4\"",
-        "\"\\ud83d\"", "\"\\ude00\"", "\"a\nb\"", "\"\xff\"", "[1] 2", "\"open", "[1}", "\"\\u12"})
+       {"",         "{",     "[1,]",    "{\"a\" 1}",   "{\"a\": 1,}", "{1: 2}",      "[1 2]",
+        "01",       "NaN",   "\"\\x\"", "\"\\u12g4\"", "\"\\ud83d\"", "\"\\ude00\"", "\"a\nb\"",
+        "\"\xff\"", "[1] 2", "\"open",  "[1}",         "1e999",       "-1E+400",     "\"\\u12"})
     EXPECT_FALSE(is_strict(text)) << text;
+  EXPECT_EQ(strict("[1e999, 1e-999]"), R"(["1e999", 1e-999])");
   EXPECT_TRUE(is_strict(std::string(200, '[') + std::string(200, ']')));
   EXPECT_FALSE(is_strict(std::string(2000, '[') + std::string(2000, ']'))) << "deeper than parsers go";
 }
