@@ -34,8 +34,8 @@ Shape shape_for(const Request& r, const EmbeddedImage& embedded) {
   Shape s{rounded_up(r.head_dim(), 16), rounded_up(r.value_dim(), 16), embedded.keys, embedded.warpgroups,
           nullptr};
   if (embedded.ev > 128) s.ev = rounded_up(r.value_dim(), 32);
-  if (embedded.e == 96 && s.ev <= 80) {  // registers for a third warpgroup
-    s.keys = 112;
+  if (embedded.e == 64 || (embedded.e == 96 && s.ev <= 80)) {  // registers for a third warpgroup
+    s.keys = embedded.e == 64 ? 128 : 112;
     s.warpgroups = 3;
     s.order = "kProducts";
   } else if (embedded.e == 128 && embedded.ev == 128 && s.ev <= 112 && !embedded.causal) {
@@ -100,7 +100,7 @@ cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embed
             fmt::format("only {:.0f} % of the products of {} are over zeros", 100 * saving, embedded.name)};
   if (base_cost(r).flops < kLeastFlops)
     return {std::nullopt, "the call is too short to gain from an exact instance"};
-  if (embedded.causal && s.warpgroups > embedded.warpgroups && r.q_len() < kManyRows)
+  if (embedded.causal && s.warpgroups == 3 && r.q_len() < kManyRows)
     return {std::nullopt, fmt::format("gains nothing with a causal mask and fewer than {} rows", kManyRows)};
   cuda::KernelInstance instance;
   instance.name = fmt::format("flash_sm90_e{}_v{}_k{}_w{}_c{:d}_{}_exact", s.e, s.ev, s.keys, s.warpgroups,
