@@ -109,6 +109,13 @@ Result<ThreadState*> state_of_thread(int device) {
   return &state;
 }
 
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  (void)cudaGetLastError();
+  return true;
+}
+
 // While a stream is being captured the driver forbids this thread some calls; not in this mode, and none of
 // those that cuDNN makes for a new stream touches the capture.
 class RelaxedCapture {
@@ -123,19 +130,23 @@ class RelaxedCapture {
 };
 
 // cudnnSetStream asks the driver several things also when nothing changes: only a change is passed on. The id
-// tells a new stream from a destroyed one at the same address.
-Status use_stream(ThreadState& state, cudaStream_t stream) {
+// tells a new stream from a destroyed one at the same address; it is not asked for inside a capture.
+Status use_stream(ThreadState& state, cudaStream_t stream, bool captured) {
   unsigned long long id = 0;
-  const bool known = cudaStreamGetId(stream, &id) == cudaSuccess;
-  if (!known) (void)cudaGetLastError();
-  if (known && state.has_stream && state.stream == stream && state.stream_id == id) return {};
+  bool known = state.has_stream && state.stream == stream;
+  if (!captured) {
+    const bool identified = cudaStreamGetId(stream, &id) == cudaSuccess;
+    if (!identified) (void)cudaGetLastError();
+    known = known && identified && state.stream_id == id;
+  }
+  if (known) return {};
   state.has_stream = false;
   const RelaxedCapture relaxed;
   const cudnnStatus_t status = fe::detail::set_stream(state.handle, stream);
   if (status != CUDNN_STATUS_SUCCESS)
     return fail(ErrorCode::kInternal,
                 fmt::format("cuDNN did not take the stream: {}", fe::detail::get_error_string(status)));
-  state.has_stream = known;
+  state.has_stream = !captured;  // without its id, the next call passes it on again
   state.stream = stream;
   state.stream_id = id;
   return {};
@@ -194,13 +205,6 @@ struct OpenGraph : fe::graph::Graph {
 uint64_t next_graph_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
-}
-
-bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-  (void)cudaGetLastError();
-  return true;
 }
 
 fe::DataType_t data_type(DType dtype) {
@@ -362,7 +366,8 @@ Status Graph::build() {
 Status Graph::run(const Request& r, void* out, void* stats, void* workspace, cudaStream_t stream) const {
   try {
     ATTNSCOPE_ASSIGN(ThreadState * thread, state_of_thread(impl_->device));
-    ATTNSCOPE_TRY(use_stream(*thread, stream));
+    const bool captured = capturing(stream);
+    ATTNSCOPE_TRY(use_stream(*thread, stream, captured));
     void* pointers[6];
     int n = 0;
     pointers[n++] = r.q.data;
@@ -372,7 +377,7 @@ Status Graph::run(const Request& r, void* out, void* stats, void* workspace, cud
     pointers[n++] = out;
     if (impl_->stats) pointers[n++] = stats;
     // Under capture the frontend sees to it that the CUDA graph keeps the plan alive.
-    if (impl_->direct && !capturing(stream)) return impl_->run_directly(*thread, pointers, n, workspace);
+    if (impl_->direct && !captured) return impl_->run_directly(*thread, pointers, n, workspace);
     fe::error_t error = impl_->graph.execute(thread->handle, pointers, n, workspace);
     if (error.is_good()) return {};
     return fail(ErrorCode::kInternal, fmt::format("cuDNN: the run failed: {}", error.get_message()));
