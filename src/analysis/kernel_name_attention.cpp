@@ -117,6 +117,7 @@ constexpr std::array kMarks = {
 constexpr std::array kWhole = {
     Mark{"flash_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
     Mark{"flash_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
+    Mark{"attention_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
     Mark{"efficient_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
     Mark{"efficient_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
     Mark{"decode_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},

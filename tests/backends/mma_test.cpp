@@ -106,12 +106,13 @@ TEST(MmaSchedule, EveryTileIsTakenOnceAndLongOnesComeFirst) {
   for (const int heads : {1, 3, 8})
     for (const int batch : {1, 5})
       for (const int row_blocks : {1, 4, 9})
-        for (const int group : {1, 2, 7, heads * batch}) {
+        for (const int group : {1, 2, 7, heads * batch, -1}) {
           Params p{};
           p.heads = heads;
           p.all_heads = heads * batch;
           p.row_blocks = row_blocks;
           p.group_heads = std::min(group, p.all_heads);
+          if (group < 0) p.group_heads = p.batches = batch;  // batch entries side by side
           std::set<std::vector<int>> seen;
           int in_group = 0, before = row_blocks;
           for (int block = 0; block < p.all_heads * row_blocks; ++block) {
