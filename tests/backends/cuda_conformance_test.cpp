@@ -92,6 +92,13 @@ CaseSpec spec_of(const Shape& s, DType dtype) {
   return spec;
 }
 
+// On a Hopper GPU flash takes these features itself.
+void expect_flash_ran(const Tally& tally, DType dtype) {
+  const Backend* flash = find_backend("flash", DeviceType::kCuda);
+  if (flash == nullptr || !flash->unavailable_reason().empty() || !dtype_is_half(dtype)) return;
+  EXPECT_GT(tally.ran.count("flash") != 0 ? tally.ran.at("flash") : 0, 0);
+}
+
 class CudaConformance : public ::testing::TestWithParam<DType> {};
 
 TEST_P(CudaConformance, ShapesMasksCausalLayouts) {
@@ -136,6 +143,7 @@ TEST_P(CudaConformance, ScalesAndSoftcap) {
       check_case(spec, tally);
       if (HasFatalFailure()) return;
     }
+  expect_flash_ran(tally, GetParam());
 }
 
 TEST_P(CudaConformance, Windows) {
@@ -148,6 +156,7 @@ TEST_P(CudaConformance, Windows) {
       check_case(spec, tally);
       if (HasFatalFailure()) return;
     }
+  expect_flash_ran(tally, GetParam());
 }
 
 TEST_P(CudaConformance, LengthsAndPackedSequences) {
@@ -172,6 +181,28 @@ TEST_P(CudaConformance, LengthsAndPackedSequences) {
       if (HasFatalFailure()) return;
     }
   EXPECT_EQ(tally.refused["math"], 0);
+  expect_flash_ran(tally, GetParam());
+}
+
+// What decoding with a cache asks for: few rows, heads that share keys, lengths, pages, appended keys.
+TEST_P(CudaConformance, FewRowsPagesAndAppend) {
+  Tally tally;
+  for (int n = 0; n < 16; ++n) {
+    CaseSpec spec =
+        spec_of({3, 8, 2, 2, 1 + n % 4, 70 + 61 * (n % 3), n % 2 == 0 ? 64 : 128, 64}, GetParam());
+    spec.seed = static_cast<uint64_t>(n);
+    spec.causal = n % 4 == 0 ? CausalMode::kNone : CausalMode::kLowerRight;
+    spec.layout = n % 3 == 0 ? Layout::kSeqMajor : Layout::kDense;
+    spec.kv_lengths = spec.poison_masked = n % 4 == 1;
+    spec.paged = n % 4 > 1;
+    spec.append = n % 4 == 3;
+    if (n > 8) spec.window = Window{33, 0};
+    check_case(spec, tally);
+    if (HasFatalFailure()) return;
+  }
+  if (GetParam() != DType::kF32) {
+    EXPECT_EQ(tally.refused["decode"], 0);
+  }
 }
 
 TEST_P(CudaConformance, Dropout) {
@@ -184,6 +215,7 @@ TEST_P(CudaConformance, Dropout) {
       check_case(spec, tally);
       if (HasFatalFailure()) return;
     }
+  expect_flash_ran(tally, GetParam());
 }
 
 TEST_P(CudaConformance, EmptySizes) {

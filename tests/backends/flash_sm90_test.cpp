@@ -1,6 +1,8 @@
 // What of flash on Hopper can be tested without a GPU: the walk over tiles, its balance, the embedded images,
 // the reasons it refuses with.
 #include "attention/backend.h"
+#include "backends/cuda_flash_sm90/featured/images.h"
+#include "backends/cuda_flash_sm90/featured/ranges.h"
 #include "backends/cuda_flash_sm90/images.h"
 #include "backends/cuda_flash_sm90/schedule.h"
 
@@ -76,6 +78,92 @@ TEST(FlashSm90Schedule, CausalWorkIsBalanced) {
   }
 }
 
+TEST(FlashSm90Schedule, AWindowShortensTiles) {
+  Problem problem = causal_problem(16, 2048, 2048.0 * 512);
+  problem.window_left = 256;
+  const TileShape shape{128, 128, 1};
+  EXPECT_EQ(steps_of(problem, shape, 15), 3);
+  EXPECT_EQ(steps_of(problem, shape, 1), 2);
+  EXPECT_EQ(steps_of(problem, shape, 0), 1);
+}
+
+// ---- Ranges of the featured kernel, against the definition row by row
+struct Visible {
+  int begin, end;
+};
+Visible visible(const FeaturedParams& p, const Sequence& s, int row) {
+  const int64_t diagonal = row + (p.lower_right != 0 ? s.keys - s.rows : 0);
+  int64_t begin = 0, end = s.keys;
+  if (p.left != kUnbounded) begin = std::max<int64_t>(begin, diagonal - p.left);
+  if (p.right != kUnbounded) end = std::min<int64_t>(end, diagonal + p.right + 1);
+  return {static_cast<int>(begin), static_cast<int>(std::max(begin, end))};
+}
+
+template <int kRows, int kColumns>
+void check_ranges(const FeaturedParams& p, const Sequence& s) {
+  const int blocks = (s.rows + kRows - 1) / kRows,
+            most_steps = std::max(1, (s.keys + kColumns - 1) / kColumns);
+  ASSERT_EQ((blocks_within<kRows, kColumns>(p, s, 0)), 0);
+  ASSERT_EQ((blocks_within<kRows, kColumns>(p, s, most_steps)), blocks) << "every block has its place";
+  for (int block = 0; block < blocks; ++block) {
+    const TileInfo t = tile_info<kRows, kColumns>(p, s, block, 0);
+    ASSERT_LE((blocks_within<kRows, kColumns>(p, s, t.end_step - 1)), block) << "exactly its number of steps";
+    ASSERT_GT((blocks_within<kRows, kColumns>(p, s, t.end_step)), block);
+    ASSERT_LT(t.first_step, t.end_step);
+    for (int r = 0; r < std::min(kRows, t.rows); ++r) {
+      const Visible want = visible(p, s, block * kRows + r);
+      const int begin = std::max(0, r + t.seen_begin), end = std::min(t.keys, r + t.seen_end);
+      if (want.begin >= want.end) {
+        ASSERT_LE(end, begin);
+        continue;
+      }
+      ASSERT_EQ(begin, want.begin);
+      ASSERT_EQ(end, want.end);
+      ASSERT_GE(begin, t.first_step * kColumns);
+      ASSERT_LE(end, t.end_step * kColumns);
+    }
+  }
+}
+
+TEST(FlashSm90Ranges, TilesSeeWhatTheirRowsSee) {
+  for (const int left : {kUnbounded, 0, 1, 70, 128, 1000})
+    for (const int right : {kUnbounded, 0, 3, 200})
+      for (const int lower_right : {0, 1})
+        for (const int rows : {0, 1, 127, 128, 300, 1000})
+          for (const int keys : {0, 1, 80, 129, 640, 1300}) {
+            FeaturedParams p{};
+            p.left = left;
+            p.right = right;
+            p.lower_right = lower_right;
+            p.k_group = p.v_group = 1;
+            const Sequence s{5, rows, 7, keys, 0};
+            SCOPED_TRACE(std::to_string(left) + " " + std::to_string(right) + " " + std::to_string(rows) +
+                         " " + std::to_string(keys));
+            check_ranges<128, 128>(p, s);
+            check_ranges<192, 128>(p, s);
+            check_ranges<128, 80>(p, s);
+            if (::testing::Test::HasFatalFailure()) return;
+          }
+}
+
+TEST(FlashSm90Images, EveryFeatureHasAnImageForEveryHeadSize) {
+  std::set<std::string> names;
+  for (const FeaturedImage& image : featured_images()) {
+    EXPECT_TRUE(names.insert(image.name).second) << image.name;
+    ASSERT_GT(image.cubin().size(), 4096u) << image.name;
+  }
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int size : {64, 128, 256})
+      for (const bool transform : {false, true})
+        for (const bool any_output : {false, true})
+          EXPECT_TRUE(std::any_of(featured_images().begin(), featured_images().end(),
+                                  [&](const FeaturedImage& i) {
+                                    return i.dtype == dtype && i.e >= size && i.ev >= size &&
+                                           i.transform >= transform && i.any_output == any_output;
+                                  }))
+              << size << " " << transform << any_output;
+}
+
 TEST(FlashSm90Images, EveryHeadSizeAndDtypeIsEmbedded) {
   std::set<std::string> names;
   for (const EmbeddedImage& image : images()) {
@@ -133,6 +221,20 @@ TEST(FlashSm90Refusals, TakesWhatItIsFor) {
   EXPECT_EQ(codes_of(r), std::set<std::string>{});
 }
 
+TEST(FlashSm90Refusals, TakesTheFeatures) {
+  Request r = request_of(64);
+  r.window = {3, 1};
+  r.softcap = 2;
+  r.dropout.p = 0.5;
+  r.lengths.kv_lengths.data = r.sinks.data = r.alibi_slopes.data = r.q.data;
+  EXPECT_EQ(codes_of(r), std::set<std::string>{});
+  r = request_of(128);
+  r.lengths.cu_q.data = r.lengths.cu_k.data = r.q.data;
+  r.lengths.cu_q.rank = r.lengths.cu_k.rank = 1;
+  r.lengths.cu_q.sizes[0] = r.lengths.cu_k.sizes[0] = 4;
+  EXPECT_EQ(codes_of(r), std::set<std::string>{});
+}
+
 TEST(FlashSm90Refusals, EachReasonHasItsCode) {
   using Codes = std::set<std::string>;
   EXPECT_EQ(codes_of(request_of(260)), (Codes{"head-dim-too-large", "layout"}));
@@ -144,17 +246,17 @@ TEST(FlashSm90Refusals, EachReasonHasItsCode) {
   r.mask_kind = MaskKind::kBool;
   EXPECT_EQ(codes_of(r), Codes{"mask"});
   r = request_of(64);
-  r.window.left = 3;
-  r.softcap = 2;
-  r.dropout.p = 0.5;
   r.limits.splits = 2;
-  EXPECT_EQ(codes_of(r), (Codes{"window", "softcap", "dropout", "splits"})) << "all reasons, not the first";
+  r.score_program = "score";
+  EXPECT_EQ(codes_of(r), (Codes{"splits", "score-program"})) << "all reasons, not the first";
   r = request_of(64);
   r.k.strides[1] = 0;
   EXPECT_EQ(codes_of(r), Codes{"layout"});
   r = request_of(64);
-  r.lengths.kv_lengths.data = r.sinks.data = r.q.data;
-  EXPECT_EQ(codes_of(r), (Codes{"kv-lengths", "sinks"}));
+  r.q.sizes[2] = r.k.sizes[2] = r.v.sizes[2] = int64_t{1} << 29;
+  EXPECT_EQ(codes_of(r), Codes{}) << "the plain kernel holds it";
+  r.window.left = 3;
+  EXPECT_EQ(codes_of(r), Codes{"too-long"}) << "a row and a window side must fit an int";
 }
 
 }  // namespace

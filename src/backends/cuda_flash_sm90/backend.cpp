@@ -5,7 +5,9 @@
 #include "attention/cost.h"
 #include "attention/refusal.h"
 #include "backends/cuda_flash_sm90/exact.h"
+#include "backends/cuda_flash_sm90/featured/plan.h"
 #include "backends/cuda_flash_sm90/images.h"
+#include "backends/cuda_flash_sm90/loaded.h"
 #include "backends/cuda_flash_sm90/params.h"
 #include "backends/cuda_flash_sm90/schedule.h"
 #include "base/event_sink.h"
@@ -20,8 +22,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <mutex>
 
 namespace attnscope {
 namespace {
@@ -40,19 +40,6 @@ constexpr double kLog2E = 1.4426950408889634;
 
 bool is_hopper(const cuda::DeviceInfo& info) {
   return info.major == 9 && info.minor == 0;
-}
-
-// Loads an image once per device and process; the loading is a visible span.
-Result<const cuda::Image*> loaded(const EmbeddedImage& image, int device) {
-  static std::mutex mutex;
-  static std::map<std::pair<const char*, int>, cuda::Image> cache;  // elements never move
-  const std::scoped_lock lock(mutex);
-  const auto key = std::pair(image.name, device);
-  if (const auto it = cache.find(key); it != cache.end()) return &it->second;
-  const EventScope scope("attnscope::load_image", EventKind::kRuntime);
-  ATTNSCOPE_ASSIGN(cuda::Image fresh, cuda::Image::load(image.cubin(), "flash_forward", "flash_shared_bytes",
-                                                        image.threads(), device));
-  return &cache.emplace(key, fresh).first->second;
 }
 
 Problem problem_of(const Request& r) {
@@ -105,8 +92,8 @@ Choice choose_image(const Request& r, int multiprocessors, bool any_output) {
 Params constant_params(const Request& r, const Choice& choice) {
   Params p{};
   p.heads = static_cast<int>(r.heads());
-  p.k_group = static_cast<int>(r.heads() / r.k.size(1));
-  p.v_group = static_cast<int>(r.heads() / r.v.size(1));
+  p.k_group = static_cast<int>(r.heads() / std::max<int64_t>(1, r.k.size(1)));
+  p.v_group = static_cast<int>(r.heads() / std::max<int64_t>(1, r.v.size(1)));
   p.rows = static_cast<int>(r.q_len());
   p.columns = static_cast<int>(r.kv_len());
   p.causal_offset = r.causal == CausalMode::kLowerRight ? p.columns - p.rows : 0;
@@ -134,7 +121,8 @@ struct Prepared {
 Result<Prepared> ready(const Request& r, const Choice& choice, int multiprocessors) {
   Prepared p{choice.image, nullptr, choice.schedule, constant_params(r, choice), 0, {}};
   p.blocks = std::min(multiprocessors, p.params.tiles);
-  ATTNSCOPE_ASSIGN(p.image, loaded(*choice.image, r.q.device.index));
+  ATTNSCOPE_ASSIGN(p.image, flash_sm90::loaded(choice.image->name, choice.image->cubin(),
+                                               choice.image->threads(), r.q.device.index));
   return p;
 }
 
@@ -176,7 +164,9 @@ class FlashPlan final : public BackendPlan {
     if (prepared_.params.tiles == 0) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
-    if (cuda::tensor_map_obstacle(outputs.out).empty()) return launch(prepared_, r, outputs, options);
+    // Where O does not leave through TMA, vectors would cross the last column of other value sizes.
+    if (r.value_dim() % 8 == 0 && cuda::tensor_map_obstacle(outputs.out).empty())
+      return launch(prepared_, r, outputs, options);
     // The request says nothing about the output, so that its image is found here.
     ATTNSCOPE_ASSIGN(const Prepared any_output, prepare(r, multiprocessors_, true));
     return launch(any_output, r, outputs, options);
@@ -234,16 +224,7 @@ class FlashPlan final : public BackendPlan {
 void refuse_features(const Request& r, Refusals& all) {
   constexpr const char* kElsewhere = "use efficient or math";
   if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias, only causal", kElsewhere);
-  if (r.window.active()) all.add("window", "takes no sliding window", kElsewhere);
-  if (r.softcap > 0) all.add("softcap", fmt::format("softcap {:g} is not built in", r.softcap), kElsewhere);
-  if (r.dropout.p > 0)
-    all.add("dropout", fmt::format("dropout {:g} is not built in", r.dropout.p), kElsewhere);
-  if (r.lengths.has_kv_lengths())
-    all.add("kv-lengths", "every batch entry has the same number of keys here", kElsewhere);
-  if (r.lengths.packed()) all.add("packed-sequences", "takes no packed sequences", kElsewhere);
   if (r.paging.active()) all.add("paged-cache", "takes no paged cache", kElsewhere);
-  if (r.sinks.data != nullptr) all.add("sinks", "takes no attention sinks", kElsewhere);
-  if (r.alibi_slopes.data != nullptr) all.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
   if (r.limits.splits > 1)
     all.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),
@@ -298,6 +279,7 @@ class FlashBackend final : public Backend {
                           kMaxIndex),
               "split the batch");
     refuse_features(r, all);
+    if (flash_sm90::needs_featured(r)) flash_sm90::refuse_featured(r, all);
     refuse_layout(r, all);
     return all.take();
   }
@@ -305,6 +287,7 @@ class FlashBackend final : public Backend {
   Result<std::shared_ptr<const BackendPlan>> plan(const Request& r) const override {
     ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(r.q.device.index));
     const int blocks = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
+    if (flash_sm90::needs_featured(r)) return flash_sm90::plan_featured(r, blocks);
     ATTNSCOPE_ASSIGN(const cuda::DriverApi* api, cuda::driver_api());
     ATTNSCOPE_ASSIGN(const Prepared prepared, prepare(r, blocks, false));
     return std::make_shared<FlashPlan>(r, prepared, *api, blocks);

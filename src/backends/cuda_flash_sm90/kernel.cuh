@@ -312,6 +312,19 @@ struct Consumer {
     }
   }
 
+  // Waits for P·V. Behind a branch: within one basic block ptxas would move the wait up, above the
+  // exponentials, and nothing would run under the product. The branch is one that all warps of the warpgroup
+  // take alike, as wgmma asks for, and the arms differ in their text, or they would be made one again.
+  ATTNSCOPE_D void wait_for_values() {
+    if (p.heads > 0) {
+      wgmma_wait<0>();
+      pin_registers(o);
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // never" ::: "memory");
+      pin_registers(o);
+    }
+  }
+
   // The first product of the block's first tile; nothing runs beside it.
   ATTNSCOPE_D void first_step(const Tile<C>& tile) {
     barrier_wait(shared.q_full[0][warpgroup], 0);
@@ -351,16 +364,8 @@ struct Consumer {
     if (j == 0) arrive_per_warp(shared.q_empty[q_stage][warpgroup]);
     mask(tile, j);
     const bool moved = softmax();
-    // The wait stands behind a branch: within one basic block ptxas would move it up, above the exponentials,
-    // and nothing would run under the product.
-    if (moved) {
-      wgmma_wait<0>();
-      pin_registers(o);
-      if (!kHead) rescale_output();
-    } else {
-      wgmma_wait<0>();
-      pin_registers(o);
-    }
+    wait_for_values();
+    if (moved && !kHead) rescale_output();
     arrive_per_warp(shared.v_empty[v_slot.stage]);
     between();
     pack_weights();

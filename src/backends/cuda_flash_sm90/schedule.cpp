@@ -46,7 +46,10 @@ std::vector<int64_t> candidate_groups(const Problem& p, int64_t per_head, int64_
 int64_t steps_of(const Problem& p, const TileShape& s, int64_t row_block) {
   const int64_t last = std::min((row_block + 1) * s.rows, p.rows);
   const int64_t end = p.causal ? std::min(p.columns, last + p.causal_offset) : p.columns;
-  return std::max<int64_t>(1, end > 0 ? (end + s.keys - 1) / s.keys : 0);
+  int64_t begin = 0;
+  if (p.window_left >= 0)
+    begin = std::max<int64_t>(0, row_block * s.rows + p.causal_offset - p.window_left) / s.keys;
+  return std::max<int64_t>(1, end > 0 ? (end + s.keys - 1) / s.keys - begin : 0);
 }
 
 WalkedTile tile_of(const Problem& p, const TileShape& s, int64_t group_heads, int64_t blocks, int64_t block,

@@ -13,6 +13,7 @@ struct Problem {
   bool causal = false;
   int64_t causal_offset = 0;
   double kv_bytes_per_head = 0;  // K and V of one query head, shared ones divided among their heads
+  int64_t window_left = -1;      // a row sees at most so many keys before its diagonal; −1: all
 };
 
 struct TileShape {

@@ -1,0 +1,28 @@
+#pragma once
+// The featured kernel's images that the build embedded (images.cmake).
+
+#include "attnscope/dtype.h"
+
+#include <cstddef>
+#include <span>
+
+namespace attnscope::flash_sm90 {
+
+struct FeaturedImage {
+  const char* name;
+  DType dtype;
+  int e, ev;        // head sizes it computes; smaller ones are filled with zeros
+  int keys;         // per step
+  int warpgroups;   // of 64 query rows each
+  bool transform;   // softcap, ALiBi, dropout too
+  bool any_output;  // writes an output of any strides; the others need 16-byte alignment throughout
+  const std::byte *begin, *end;
+
+  int rows() const { return 64 * warpgroups; }
+  int threads() const { return 128 * (1 + warpgroups); }
+  std::span<const std::byte> cubin() const { return {begin, static_cast<size_t>(end - begin)}; }
+};
+
+std::span<const FeaturedImage> featured_images();
+
+}  // namespace attnscope::flash_sm90

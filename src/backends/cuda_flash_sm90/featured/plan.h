@@ -1,0 +1,17 @@
+#pragma once
+// Plans for requests with something that the plain kernel leaves out: windows, lengths, packed sequences,
+// sinks, softcap, ALiBi, dropout.
+
+#include "attention/backend.h"
+#include "attention/refusal.h"
+
+namespace attnscope::flash_sm90 {
+
+bool needs_featured(const Request& request);
+// What a request that needs it may not have; the reasons that hold for every image are the backend's.
+void refuse_featured(const Request& request, Refusals& all);
+// For `multiprocessors` blocks at most. The request has no refusals.
+[[nodiscard]] Result<std::shared_ptr<const BackendPlan>> plan_featured(const Request& request,
+                                                                       int multiprocessors);
+
+}  // namespace attnscope::flash_sm90
