@@ -3,6 +3,7 @@
 #include "attention/backend.h"
 #include "backends/cpu_common/threads.h"
 #include "backends/cpu_fused/isa.h"
+#include "support/thinning.h"
 #include "tensor/fill.h"
 #include "tensor/reference.h"
 #include "tensor/tensor.h"
@@ -328,6 +329,7 @@ constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 TEST(CpuFused, RandomRequestsMatchTheOracle) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
+    if (testing::thinned_out(seed, 6)) continue;
     Case c = random_case(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
     // A tenth of the weights left means sums of ten times the values; a score of 50 is known to 50 roundings.

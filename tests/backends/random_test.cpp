@@ -5,6 +5,7 @@
 #include "attention/backend.h"
 #include "support/attention_case.h"
 #include "support/shrink.h"
+#include "support/thinning.h"
 #include "tensor/fill.h"
 
 #include <fmt/format.h>
@@ -112,7 +113,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 }
 
 TEST(RandomRequests, AgreeWithTheOracleOnEveryBackend) {
-  const uint64_t count = from_environment("ATTNSCOPE_RANDOM", 150),
+  const uint64_t count = from_environment("ATTNSCOPE_RANDOM", kSanitized && !full_grid() ? 40 : 150),
                  first = from_environment("ATTNSCOPE_SEED", 1) * 1000003;
   std::map<std::string, int> ran;
   for (uint64_t n = 0; n < count; ++n) {

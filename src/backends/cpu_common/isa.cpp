@@ -80,7 +80,7 @@ Result<IsaInfo> selected_isa() {
       continue;
     }
     if (info.name == wanted) {
-      if (info.supported) return info;
+      if (info.supported) return IsaInfo{info.isa, info.name, true, true};
       return fail(ErrorCode::kUnavailable,
                   "ATTNSCOPE_CPU_ISA=" + std::string(wanted) + ": this processor lacks it",
                   "unset ATTNSCOPE_CPU_ISA to use the best one present");

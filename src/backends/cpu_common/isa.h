@@ -19,7 +19,8 @@ enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmxInSoftwar
 struct IsaInfo {
   Isa isa;
   std::string_view name;
-  bool supported;  // by this processor and operating system
+  bool supported;      // by this processor and operating system
+  bool asked = false;  // of selected_isa(): the environment named it
 };
 
 // Compiled in, best first.

@@ -12,30 +12,15 @@
 
 namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 
-// accumulators += A · B over `steps` tiles; `next` is the panel that comes after b, null when it is on its
-// way.
+// accumulators += A · B over `steps` tiles.
 template <bool kTall>
-ATTNSCOPE_INLINE void multiply_tiles(int64_t steps, const uint16_t* a, int64_t a_stride, const uint16_t* b,
-                                     const uint16_t* next) {
+ATTNSCOPE_INLINE void multiply_tiles(int64_t steps, const uint16_t* a, int64_t a_stride, const uint16_t* b) {
   for (int64_t i = 0; i < steps; ++i) {
-    if (next != nullptr) ask_for_step(next + i * 16 * 2 * kPanel);
     load_a<kTall>(a, a_stride);
     load_b(b);
     multiply<kTall>();
     a += kDepthStep;
     b += 16 * 2 * kPanel;
-  }
-}
-
-// fn(sub, tall) for every 32 rows of a register tile: sub is the first, tall says whether more than 16 are
-// used.
-template <typename Fn>
-ATTNSCOPE_INLINE void for_each_32(int rows, Fn fn) {
-  for (int sub = 0; sub < rows; sub += 32) {
-    if (rows - sub > 16)
-      fn(sub, Tall<true>{});
-    else
-      fn(sub, Tall<false>{});
   }
 }
 
@@ -83,46 +68,51 @@ struct AmxEngine {
   }
   static bool values_finite(const Frame&, const Block& b) { return b.finite; }
 
-  [[gnu::noinline]] static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin,
-                                       int64_t end) {
+  static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end) {
+    if (rows > 16)
+      scores_of<true>(f, b, row0, begin, end);
+    else
+      scores_of<false>(f, b, row0, begin, end);
+    note_maxima(f, rows, begin, end);
+  }
+  template <bool kTall>
+  [[gnu::noinline]] static void scores_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
+                                          int64_t end) {
     const int64_t depth = f.layout.depth;
     const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
     const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels);
-    const uint16_t* v = static_cast<const uint16_t*>(f.s.v_panels) + begin * kPanel;
     const int64_t step = row0 / kTile * (f.p.keys_per_block / kPanel);
     for (int64_t j = begin; j < end; j += kPanel) {
       ask_ahead(b, step + j / kPanel);
-      const uint16_t* next = j + kPanel < end ? k + (j + kPanel) * depth : v;
-      for_each_32(rows, [&](int sub, auto tall) __attribute__((always_inline)) {
-        clear_accumulators();
-        multiply_tiles<tall.value>(depth / kDepthStep, q + sub * depth, depth * 2, k + j * depth,
-                                   sub == 0 ? next : nullptr);
-        store_accumulators<tall.value>(f.s.scores + sub * kScoreStride + j, kScoreStride);
-      });
+      clear_accumulators();
+      multiply_tiles<kTall>(depth / kDepthStep, q, depth * 2, k + j * depth);
+      store_accumulators<kTall>(f.s.scores + j, kScoreStride);
     }
-    note_maxima(f, rows, begin, end);
   }
 
-  // Weights past `end` are 0 up to the end of their panel.
-  [[gnu::noinline]] static void accumulate(const Frame& f, const Block&, int64_t row0, int rows,
-                                           int64_t begin, int64_t end, const float* alpha) {
-    const int64_t width = f.layout.value_width, steps = (end - begin + kDepthStep - 1) / kDepthStep;
+  static void accumulate(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end,
+                         const float* alpha) {
+    const int64_t width = f.layout.value_width;
     for (int r = 0; r < rows; ++r) {
       if (alpha[r] == 1.0f) continue;
       float* o = f.s.values + (row0 + r) * width;
       for (int64_t d = 0; d < width; d += kW) vstore(o + d, vload(o + d) * vset(alpha[r]));
     }
+    if (rows > 16)
+      accumulate_of<true>(f, row0, begin, end);
+    else
+      accumulate_of<false>(f, row0, begin, end);
+  }
+  // Weights past `end` are 0 up to the end of their panel.
+  template <bool kTall>
+  [[gnu::noinline]] static void accumulate_of(const Frame& f, int64_t row0, int64_t begin, int64_t end) {
+    const int64_t width = f.layout.value_width, steps = (end - begin + kDepthStep - 1) / kDepthStep;
     const uint16_t* v = static_cast<const uint16_t*>(f.s.v_panels) + begin * kPanel;
-    const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels) + begin * f.layout.depth;
     for (int64_t d = 0; d < f.p.value_dim; d += kPanel) {
-      const uint16_t* next = d + kPanel < f.p.value_dim ? v + (d + kPanel) * f.p.keys_per_block : k;
-      for_each_32(rows, [&](int sub, auto tall) __attribute__((always_inline)) {
-        float* o = f.s.values + (row0 + sub) * width + d;
-        load_accumulators<tall.value>(o, width);
-        multiply_tiles<tall.value>(steps, f.s.weights + sub * kScoreStride + begin, kScoreStride * 2,
-                                   v + d * f.p.keys_per_block, sub == 0 ? next : nullptr);
-        store_accumulators<tall.value>(o, width);
-      });
+      float* o = f.s.values + row0 * width + d;
+      load_accumulators<kTall>(o, width);
+      multiply_tiles<kTall>(steps, f.s.weights + begin, kScoreStride * 2, v + d * f.p.keys_per_block);
+      store_accumulators<kTall>(o, width);
     }
   }
 

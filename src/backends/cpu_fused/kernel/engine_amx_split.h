@@ -81,17 +81,13 @@ bool split_values(const Frame& f, const Block& block, uint16_t* panels) {
 }
 
 // accumulators += Σ over `steps` depth steps of the products of pieces of a and b. kAll: with the smallest
-// product of two-piece elements. `next` is the panel that comes after b, null when
-// it is on its way.
+// product of two-piece elements.
 template <int P, bool kTall, bool kAll>
 ATTNSCOPE_INLINE void multiply_pieces(int64_t steps, const uint16_t* a, int64_t a_stride, int64_t a_piece,
-                                      const uint16_t* b, int64_t b_piece, const uint16_t* next,
-                                      int64_t next_piece) {
+                                      const uint16_t* b, int64_t b_piece) {
   constexpr int64_t kStepB = 16 * 2 * kPanel;
   for (int64_t i = 0; i < steps; ++i) {  // each product shares one operand with the one before
     const uint16_t *x = a + i * kDepthStep, *y = b + i * kStepB;
-    if (next != nullptr)
-      for (int p = 0; p < P; ++p) ask_for_step(next + p * next_piece + i * kStepB);
     if constexpr (P == 3) {
       load_a<kTall>(x + 2 * a_piece, a_stride);
       load_b(y);
@@ -154,31 +150,27 @@ struct SplitEngine {
   static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end) {
     bool regular = b.keys_regular;
     for (int r = 0; r < rows; ++r) regular = regular && !f.s.odd_rows[row0 + r];
-    if (regular)
-      scores_on_tiles(f, b, row0, rows, begin, end);
-    else
+    if (!regular)
       scores_one_by_one(f, b, row0, rows, begin, end);
+    else if (rows > 16)
+      scores_of<true>(f, b, row0, begin, end);
+    else
+      scores_of<false>(f, b, row0, begin, end);
     note_maxima(f, rows, begin, end);
   }
-  [[gnu::noinline]] static void scores_on_tiles(const Frame& f, const Block& b, int64_t row0, int rows,
-                                                int64_t begin, int64_t end) {
-    const int64_t depth = f.layout.depth, key_piece = depth * kPanel;
-    const int64_t value_piece = static_cast<int64_t>(f.p.keys_per_block) * kPanel;
+  template <bool kTall>
+  [[gnu::noinline]] static void scores_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
+                                          int64_t end) {
+    const int64_t depth = f.layout.depth;
     const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
     const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels);
-    const uint16_t* v = static_cast<const uint16_t*>(f.s.v_panels) + begin * kPanel;
     const int64_t step = row0 / kTile * (f.p.keys_per_block / kPanel);
     for (int64_t j = begin; j < end; j += kPanel) {
       ask_ahead(b, step + j / kPanel);
-      const bool last = j + kPanel >= end;
-      const uint16_t* next = last ? v : k + (j + kPanel) * P * depth;
-      for_each_32(rows, [&](int sub, auto tall) __attribute__((always_inline)) {
-        clear_accumulators();
-        multiply_pieces<P, tall.value, true>(depth / kDepthStep, q + sub * depth, depth * 2,
-                                             f.layout.rows * depth, k + j * P * depth, key_piece,
-                                             sub == 0 ? next : nullptr, last ? value_piece : key_piece);
-        store_accumulators<tall.value>(f.s.scores + sub * kScoreStride + j, kScoreStride);
-      });
+      clear_accumulators();
+      multiply_pieces<P, kTall, true>(depth / kDepthStep, q, depth * 2, f.layout.rows * depth,
+                                      k + j * P * depth, depth * kPanel);
+      store_accumulators<kTall>(f.s.scores + j, kScoreStride);
     }
   }
   [[gnu::noinline]] static void scores_one_by_one(const Frame& f, const Block& b, int64_t row0, int rows,
@@ -198,29 +190,30 @@ struct SplitEngine {
       }
   }
 
+  static void accumulate(const Frame& f, const Block&, int64_t row0, int rows, int64_t begin, int64_t end,
+                         const float* alpha) {
+    if (rows > 16)
+      accumulate_of<true>(f, row0, rows, begin, end, alpha);
+    else
+      accumulate_of<false>(f, row0, rows, begin, end, alpha);
+  }
   // Weights past `end` are 0 up to the end of their panel.
-  [[gnu::noinline]] static void accumulate(const Frame& f, const Block&, int64_t row0, int rows,
-                                           int64_t begin, int64_t end, const float* alpha) {
+  template <bool kTall>
+  [[gnu::noinline]] static void accumulate_of(const Frame& f, int64_t row0, int rows, int64_t begin,
+                                              int64_t end, const float* alpha) {
     const int64_t width = f.layout.value_width, steps = (end - begin + kDepthStep - 1) / kDepthStep;
-    const int64_t piece = static_cast<int64_t>(f.p.keys_per_block) * kPanel,
-                  key_piece = f.layout.depth * kPanel;
+    const int64_t piece = static_cast<int64_t>(f.p.keys_per_block) * kPanel;
     const uint16_t* v = static_cast<const uint16_t*>(f.s.v_panels) + begin * kPanel;
-    const uint16_t* k = static_cast<const uint16_t*>(f.s.k_panels) + begin * P * f.layout.depth;
     for (int64_t d = 0; d < f.p.value_dim; d += kPanel) {
-      const bool last = d + kPanel >= f.p.value_dim;
-      const uint16_t* next = last ? k : v + (d / kPanel + 1) * P * piece;
-      for_each_32(rows, [&](int sub, auto tall) __attribute__((always_inline)) {
-        clear_accumulators();
-        multiply_pieces<P, tall.value, P == 3>(steps, f.s.weights + sub * kScoreStride + begin,
-                                               kScoreStride * 2, kWeightPiece, v + d / kPanel * P * piece,
-                                               piece, sub == 0 ? next : nullptr, last ? key_piece : piece);
-        store_accumulators<tall.value>(f.s.product, kPanel);
-        float* o = f.s.values + (row0 + sub) * width + d;
-        for (int r = 0; r < min_of(32, rows - sub); ++r)
-          for (int i = 0; i < kPanel; i += kW)
-            vstore(o + r * width + i,
-                   vfma(vset(alpha[sub + r]), vload(o + r * width + i), vload(f.s.product + r * kPanel + i)));
-      });
+      clear_accumulators();
+      multiply_pieces<P, kTall, P == 3>(steps, f.s.weights + begin, kScoreStride * 2, kWeightPiece,
+                                        v + d / kPanel * P * piece, piece);
+      store_accumulators<kTall>(f.s.product, kPanel);
+      float* o = f.s.values + row0 * width + d;
+      for (int r = 0; r < rows; ++r)
+        for (int i = 0; i < kPanel; i += kW)
+          vstore(o + r * width + i,
+                 vfma(vset(alpha[r]), vload(o + r * width + i), vload(f.s.product + r * kPanel + i)));
     }
   }
 

@@ -8,7 +8,7 @@ namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 // Distance between rows of the score tile: a constant, so that row addresses are displacements, and not a
 // power of two, so that a column of rows spreads over the L1 sets.
 inline constexpr int kScoreStride = kMaxBlockKeys + 16;
-inline constexpr int kRowMax = 64;  // most rows of any register tile (AMX)
+inline constexpr int kRowMax = 32;  // most rows of any register tile (AMX)
 
 // How an engine wants the weights: f32 in place of the scores; bf16, neighbours in pairs; or cut into bf16
 // pieces without a remainder (see engine_amx_split.h).

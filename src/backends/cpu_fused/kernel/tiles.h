@@ -20,15 +20,9 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64, "the layout that ldtilecfg reads");
 
-inline constexpr int kAmxRows =
-    64;  // of a register tile of the engines: each panel in L1 serves two products
+inline constexpr int kAmxRows = 32;
 inline constexpr int64_t kPanelBytes = 4 * kPanel;  // of a line: 32 pairs of bf16
 inline constexpr int64_t kDepthStep = 32;           // elements a tile of A holds per row
-
-template <bool kIs>
-struct Tall {
-  static constexpr bool value = kIs;
-};
 
 ATTNSCOPE_INLINE void clear_accumulators() {
   _tile_zero(0);
@@ -71,13 +65,6 @@ ATTNSCOPE_INLINE void store_accumulators(float* c, int64_t stride) {
     _tile_stored(2, c + 16 * stride, stride * 4);
     _tile_stored(3, c + 16 * stride + 16, stride * 4);
   }
-}
-
-// Asks for one depth step of a panel, to L1. A tile loaded from L2 takes eight times as long as from L1: its
-// lines come one after the other. So every step asks for the same step of the panel that comes next.
-ATTNSCOPE_INLINE void ask_for_step(const uint16_t* b) {
-  ATTNSCOPE_UNROLL
-  for (int i = 0; i < 32; ++i) __builtin_prefetch(b + i * 32, 0, 3);
 }
 
 // The tile registers belong to the thread: set up for a task, given up after it.
