@@ -68,7 +68,19 @@ Result<Image> Image::load(std::span<const std::byte> cubin, const char* kernel, 
   return image;
 }
 
-Status Image::launch(int blocks, const void* params, CUstream stream) const {
+Status Image::launch(int blocks, const void* params, CUstream stream, const LaunchOptions& options) const {
+  CUlaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (options.cluster > 1) {
+    attributes[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[count].value.clusterDim = {static_cast<unsigned>(options.cluster), 1, 1};
+    ++count;
+  }
+  if (options.overlaps_previous) {
+    attributes[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[count].value.programmaticStreamSerializationAllowed = 1;
+    ++count;
+  }
   CUlaunchConfig config{};
   config.gridDimX = static_cast<unsigned>(blocks);
   config.gridDimY = config.gridDimZ = 1;
@@ -76,6 +88,8 @@ Status Image::launch(int blocks, const void* params, CUstream stream) const {
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(resources_.shared_bytes);
   config.hStream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
   void* arguments[] = {const_cast<void*>(params)};
   return check(*api_,
                api_->launch_kernel_ex(&config, reinterpret_cast<CUfunction>(kernel_), arguments, nullptr),

@@ -18,6 +18,13 @@ struct KernelResources {
   int blocks_per_sm = 0;  // that fit at `threads`, by registers and shared memory
 };
 
+// How blocks are put on the device (sm_90 and later).
+struct LaunchOptions {
+  int cluster = 1;  // blocks that share a cluster, at most 8
+  // It may start before the kernel ahead of it in the stream has ended, for whose results it waits itself.
+  bool overlaps_previous = false;
+};
+
 class Image {
  public:
   // Loads `cubin` (which stays the caller's, unchanged) and prepares `kernel` for blocks of `threads` on
@@ -27,7 +34,8 @@ class Image {
                                           const char* shared_symbol, int threads, int device);
 
   // Launches `blocks` blocks; `params` is the kernel's only argument. The image's device must be current.
-  [[nodiscard]] Status launch(int blocks, const void* params, CUstream stream) const;
+  [[nodiscard]] Status launch(int blocks, const void* params, CUstream stream,
+                              const LaunchOptions& options = {}) const;
   const KernelResources& resources() const { return resources_; }
 
  private:

@@ -324,7 +324,9 @@ TEST(KernelName, OperatorsAreKernelsOnTheCpu) {
 }
 
 TEST(KernelName, OurOwnKernelsAreKnown) {
-  EXPECT_EQ(decode_kernel_name("flash_forward").implementation, AttentionImpl::kAttnscope);
+  for (const char* name :
+       {"flash_forward", "attention_forward", "decode_forward", "decode_combine", "decode_append"})
+    EXPECT_EQ(decode_kernel_name(name).implementation, AttentionImpl::kAttnscope) << name;
   EXPECT_EQ(
       decode_kernel_name("void attnscope::cuda_unfused::softmax_registers<__half, 32>(__half const*, int)")
           .kind,

@@ -1,0 +1,299 @@
+// decode: which requests it takes, which image and sharing a plan uses, the launches of a call.
+
+#include "attention/backend.h"
+
+#include "attention/cost.h"
+#include "attention/refusal.h"
+#include "backends/cuda_decode/arguments.h"
+#include "backends/cuda_decode/heuristics.h"
+#include "backends/cuda_decode/images.h"
+#include "base/event_sink.h"
+#include "base/text.h"
+#include "cuda/device.h"
+#include "cuda/image.h"
+#include "cuda/memory.h"
+#include "cuda/status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace attnscope {
+namespace {
+
+using decode::EmbeddedImage;
+using decode::Join;
+using decode::Params;
+using decode::Sharing;
+
+constexpr std::string_view kName = "decode";
+constexpr std::string_view kForward = "decode_forward";
+constexpr std::string_view kCombine = "decode_combine";
+constexpr std::string_view kAppend = "decode_append";
+constexpr int kToolThreads = 128;
+constexpr int kMaxHeadDim = 256;
+constexpr int64_t kMaxIndex = int64_t{1} << 30;  // keys, rows and blocks are ints in the kernels
+
+// An entry of an image, loaded once per device and process; the loading is a visible span.
+Result<const cuda::Image*> loaded(std::span<const std::byte> bytes, std::string_view entry, int threads,
+                                  int device) {
+  static std::mutex mutex;
+  static std::map<std::tuple<const void*, std::string_view, int>, cuda::Image> cache;  // elements never move
+  const std::scoped_lock lock(mutex);
+  const auto key = std::tuple(static_cast<const void*>(bytes.data()), entry, device);
+  if (const auto it = cache.find(key); it != cache.end()) return &it->second;
+  const EventScope scope("attnscope::load_image", EventKind::kRuntime);
+  ATTNSCOPE_ASSIGN(cuda::Image fresh,
+                   cuda::Image::load(bytes, entry.data(), "decode_shared_bytes", threads, device));
+  return &cache.emplace(key, fresh).first->second;
+}
+
+// Everything of a plan but the addresses.
+struct Prepared {
+  const EmbeddedImage* embedded = nullptr;
+  const cuda::Image* forward = nullptr;
+  const cuda::Image* combine = nullptr;  // when pieces go to memory
+  const cuda::Image* append = nullptr;   // when new keys are appended
+  Params params;
+  bool overlap = false;  // sm_90: a kernel may start while the one before it ends
+};
+
+class DecodePlan final : public BackendPlan {
+ public:
+  DecodePlan(const Request& r, const Prepared& prepared)
+      : prepared_(prepared), device_(r.q.device.index), cost_(base_cost(r)) {
+    const decode::WorkspaceSize pieces = decode::workspace_of(prepared_.params);
+    // A cache holds more than this call reads: at most the keys that the block table can name.
+    if (r.paging.active()) cost_.min_bytes = paged_bytes(r);
+    cost_.intermediate_bytes = static_cast<double>(pieces.total());
+    cost_.moved_bytes = cost_.min_bytes + 2 * cost_.intermediate_bytes;
+    cost_.kernels = work() ? 1 + (prepared_.combine != nullptr) + (prepared_.append != nullptr) : 0;
+  }
+
+  Status run(const Request& r, const Outputs& outputs, const RunOptions& options) const override {
+    if (!work()) return {};
+    const cuda::DeviceGuard guard(device_);
+    ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
+    ATTNSCOPE_ASSIGN(const cuda::Workspace workspace,
+                     cuda::Workspace::acquire(options, workspace_bytes(), device_));
+    Params p = prepared_.params;
+    decode::set_addresses(r, outputs, workspace.data(), &p);
+    const auto stream = static_cast<CUstream>(options.stream);
+    if (prepared_.append != nullptr) {
+      const int64_t bytes = appended_bytes(r);
+      const EventScope scope(kAppend, EventKind::kKernel, bytes, bytes);
+      ATTNSCOPE_TRY(prepared_.append->launch(p.problem.batch * p.problem.appended, &p, stream));
+    }
+    ATTNSCOPE_TRY(forward(r, p, stream));
+    if (prepared_.combine == nullptr) return {};
+    const auto pieces = static_cast<int64_t>(decode::workspace_of(p).total());
+    const EventScope scope(kCombine, EventKind::kKernel, pieces, output_bytes(r));
+    return prepared_.combine->launch(static_cast<int>(decode::combine_blocks(p)), &p, stream,
+                                     {1, prepared_.overlap});
+  }
+
+  size_t workspace_bytes() const override { return decode::workspace_of(prepared_.params).total(); }
+  CostModel cost() const override { return cost_; }
+
+  std::vector<std::string> steps() const override {
+    if (!work()) return {"nothing to compute"};
+    std::vector<std::string> steps;
+    const Params& p = prepared_.params;
+    if (prepared_.append != nullptr)
+      steps.push_back(fmt::format("kernel {}  {} new keys and values of every batch entry into the cache",
+                                  kAppend, p.problem.appended));
+    const EmbeddedImage& image = *prepared_.embedded;
+    steps.push_back(fmt::format(
+        "kernel {}  {}: {} tiles of {} rows ({} heads × {} rows packed), {}, {} blocks of {} threads, {} "
+        "registers, {} "
+        "shared",
+        kForward, image.name, p.problem.all_tiles(), image.rows(), p.problem.pack, p.problem.length,
+        sharing_text(), decode::forward_blocks(p), image.threads(), prepared_.forward->resources().registers,
+        format_bytes(prepared_.forward->resources().shared_bytes)));
+    if (prepared_.combine != nullptr)
+      steps.push_back(fmt::format("kernel {}  joins the pieces: {} of workspace", kCombine,
+                                  format_bytes(static_cast<double>(workspace_bytes()))));
+    return steps;
+  }
+
+ private:
+  bool work() const {
+    return prepared_.params.problem.all_tiles() > 0 && prepared_.params.problem.rows() > 0;
+  }
+
+  Status forward(const Request& r, const Params& p, CUstream stream) const {
+    const int64_t written =
+        p.join == Join::kWorkspace ? static_cast<int64_t>(decode::workspace_of(p).total()) : output_bytes(r);
+    EventInfo info{kForward, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - output_bytes(r),
+                   written, static_cast<int64_t>(cost_.flops)};
+    const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
+    info.inputs = inputs;
+    info.input_count = 3;
+    const EventScope scope(info);
+    cuda::LaunchOptions how;
+    how.cluster = p.join == Join::kCluster ? p.problem.parts : 1;
+    how.overlaps_previous = prepared_.overlap && prepared_.append != nullptr;
+    return prepared_.forward->launch(static_cast<int>(decode::forward_blocks(p)), &p, stream, how);
+  }
+
+  std::string sharing_text() const {
+    const decode::Problem& p = prepared_.params.problem;
+    if (p.parts == 0) return "all keys in one line that the blocks share evenly";
+    if (p.parts == 1) return "keys whole";
+    return fmt::format("keys in {} parts{}", p.parts,
+                       prepared_.params.join == Join::kCluster ? " that a cluster joins" : "");
+  }
+
+  static int64_t output_bytes(const Request& r) {
+    const int64_t rows = r.batch() * r.heads() * r.q_len();
+    return rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
+  }
+  static int64_t appended_bytes(const Request& r) {
+    return 2 * (r.paging.append_k.numel() + r.paging.append_v.numel());
+  }
+  static double paged_bytes(const Request& r) {
+    const auto keys = static_cast<double>(r.batch() * r.kv_len());
+    const auto width = static_cast<double>(r.k.size(1) * r.head_dim() + r.v.size(1) * r.value_dim());
+    const auto rows = static_cast<double>(r.batch() * r.heads() * r.q_len() * r.head_dim());
+    return keys * width * 2 + rows * 2 + static_cast<double>(output_bytes(r));
+  }
+
+  Prepared prepared_;
+  int device_;
+  CostModel cost_;
+};
+
+// ---- What it refuses
+// ------------------------------------------------------------------------------------------
+void refuse_features(const Request& r, Refusals& all) {
+  constexpr const char* kElsewhere = "use efficient or math";
+  if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias", kElsewhere);
+  if (r.dropout.p > 0)
+    all.add("dropout", fmt::format("dropout {:g} is not built in", r.dropout.p), kElsewhere);
+  if (r.lengths.packed()) all.add("packed-sequences", "takes no packed sequences", kElsewhere);
+  if (r.sinks.data != nullptr && r.sinks.dtype == DType::kF64)
+    all.add("sinks", "takes sinks in f32, bf16 and f16; these are f64", "convert them");
+  if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
+  const int64_t pack = r.k.size(1) > 0 && r.v.size(1) > 0 && r.heads() > 0 ? decode::packed_heads(r) : 1;
+  if (r.q_len() > decode::kMaxLength && pack * r.q_len() > decode::kMaxPackedRows)
+    all.add(
+        "too-many-rows",
+        fmt::format(
+            "is for few query rows: up to {}, or {} with the {} heads that share keys packed; these are {}",
+            decode::kMaxLength, decode::kMaxPackedRows, pack, r.q_len()),
+        "use flash");
+}
+
+// Rows are copied 16 bytes at a time.
+std::string row_obstacle(const TensorView& v) {
+  if (v.size(3) % 8 != 0)
+    return fmt::format("its rows of {} elements are no multiple of 16 bytes", v.size(3));
+  if (v.size(3) > 1 && v.stride(3) != 1) return fmt::format("its last stride is {}, not 1", v.stride(3));
+  if (reinterpret_cast<uintptr_t>(v.data) % 16 != 0) return "it is not 16-byte aligned";
+  for (int d = 0; d < 3; ++d)
+    if (v.size(d) > 1 && v.stride(d) % 8 != 0)
+      return fmt::format("its stride {} in dimension {} is no multiple of 16 bytes", v.stride(d), d);
+  return {};
+}
+
+void refuse_layout(const Request& r, Refusals& all) {
+  const std::pair<const char*, const TensorView*> tensors[] = {{"k", &r.k}, {"v", &r.v}};
+  for (const auto& [name, view] : tensors)
+    if (std::string why = row_obstacle(*view); !why.empty())
+      all.add("layout", fmt::format("{}: {}", name, why),
+              "make it contiguous, with a head size that is a multiple of 8");
+}
+
+void refuse_sizes(const Request& r, Refusals& all) {
+  if (r.head_dim() > kMaxHeadDim || r.value_dim() > kMaxHeadDim)
+    all.add("head-dim-too-large",
+            fmt::format("takes head sizes up to {}; these are {} and {}", kMaxHeadDim, r.head_dim(),
+                        r.value_dim()),
+            "use math, or split the heads");
+  if (r.heads() == 0 || r.kv_len() == 0 || r.head_dim() == 0 || r.value_dim() == 0)
+    all.add("empty", "needs at least one head, one key and one column", "use math");
+  const int64_t rows = r.batch() * r.heads() * r.q_len();
+  if (std::max(r.kv_len(), rows) > kMaxIndex)
+    all.add("too-long", fmt::format("{} keys or {} rows are more than {}", r.kv_len(), rows, kMaxIndex),
+            "split the batch");
+}
+
+class DecodeBackend final : public Backend {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "flash for few query rows: heads that share keys are packed, keys split among blocks, cache read "
+           "once";
+  }
+  DeviceType device() const override { return DeviceType::kCuda; }
+  std::string unavailable_reason() const override { return cuda::unavailable_reason(); }
+
+  std::vector<Refusal> refusals(const Request& r) const override {
+    Refusals all(kName);
+    if (!dtype_is_half(r.q.dtype))
+      all.add("dtype", fmt::format("takes bf16 and f16; this is {}", dtype_name(r.q.dtype)),
+              "use math, or convert");
+    refuse_sizes(r, all);
+    refuse_features(r, all);
+    refuse_layout(r, all);
+    if (const auto info = cuda::device_info(r.q.device.index); !info)
+      all.add("device", info.error().message, info.error().remedy);
+    else if (const Status usable = cuda::usable(r.q.device.index); !usable)
+      all.add("device", usable.error().message, usable.error().remedy);
+    else if (all.empty() && decode::choose_image(r, gpu_of(**info)) == nullptr)
+      all.add("device",
+              fmt::format("no kernel for head sizes {} and {} fits the {} of shared memory of {}",
+                          r.head_dim(), r.value_dim(),
+                          format_bytes(static_cast<double>((*info)->shared_per_block_optin)), (*info)->name),
+              "use math");
+    return all.take();
+  }
+
+  Result<std::shared_ptr<const BackendPlan>> plan(const Request& r) const override {
+    const int device = r.q.device.index;
+    ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(device));
+    const decode::Gpu gpu = gpu_of(*info);
+    Prepared p;
+    p.embedded = decode::choose_image(r, gpu);
+    if (p.embedded == nullptr)
+      return fail(ErrorCode::kInternal,
+                  fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
+    ATTNSCOPE_ASSIGN(p.forward, loaded(p.embedded->bytes(), kForward, p.embedded->threads(), device));
+    const int sms = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
+    decode::Work work;
+    work.row_tiles = decode::row_tiles_of(r, p.embedded->rows());
+    work.key_tiles = (r.kv_len() + p.embedded->keys() - 1) / p.embedded->keys();
+    work.slots = int64_t{sms} * std::max(1, p.forward->resources().blocks_per_sm);
+    work.ragged = r.lengths.has_kv_lengths() && r.batch() > 1;
+    work.splits = r.limits.splits;
+    work.clusters = gpu.clusters;
+    p.params = decode::constant_params(r, p.embedded->rows(), p.embedded->keys(), decode::share_keys(work));
+    p.overlap = gpu.clusters;
+    const std::span<const std::byte> tools = decode::tools(r.q.dtype);
+    if (p.params.join == Join::kWorkspace) {
+      ATTNSCOPE_ASSIGN(p.combine, loaded(tools, kCombine, kToolThreads, device));
+    }
+    if (p.params.problem.appended > 0) {
+      ATTNSCOPE_ASSIGN(p.append, loaded(tools, kAppend, kToolThreads, device));
+    }
+    return std::make_shared<DecodePlan>(r, p);
+  }
+
+ private:
+  static decode::Gpu gpu_of(const cuda::DeviceInfo& info) {
+    return {info.sm_count, info.shared_per_block_optin, info.major >= 9};
+  }
+};
+
+}  // namespace
+
+const Backend& cuda_decode_backend() {
+  static const DecodeBackend backend;
+  return backend;
+}
+
+}  // namespace attnscope
