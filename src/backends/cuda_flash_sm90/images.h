@@ -17,7 +17,7 @@ struct EmbeddedImage {
   bool causal;
   bool any_output;  // writes an output of any strides; the others need 16-byte alignment throughout
   const std::byte *begin, *end;  // the cubin
-  const char* defines;           // what it was compiled with, between semicolons: exact.h replaces some of them
+  const char* defines;  // what it was compiled with, between semicolons: exact.h replaces some of them
 
   int rows() const { return 64 * warpgroups; }
   int threads() const { return 128 * (1 + warpgroups); }
