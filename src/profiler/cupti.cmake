@@ -10,7 +10,7 @@ if(NVTX3_INCLUDE)
   attnscope_add_library(spool SOURCES injection/spool.cpp injection/assemble.cpp DEPS cupti profiler LINK fmt::fmt)
   add_library(attnscope_inject SHARED injection/inject.cpp injection/nvtx.cpp injection/spool.cpp cupti_api.cpp
     cupti_records.cpp cupti_decode.cpp cupti_collector.cpp ${PROJECT_SOURCE_DIR}/src/cuda/library.cpp
-    ${PROJECT_SOURCE_DIR}/src/base/text.cpp)
+    ${PROJECT_SOURCE_DIR}/src/base/demangle.cpp ${PROJECT_SOURCE_DIR}/src/base/text.cpp)
   set_target_properties(attnscope_inject PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   # No library of ours or of the C++ runtime may meet another copy in the program.
