@@ -38,9 +38,12 @@ for step in $steps; do
       nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv > "$out/machine.csv" 2>&1
       note doctor 60 "$attnscope" doctor ;;
     tests)
+      # Side by side, but for the one that looks at free memory and at CUPTI's counts.
       for test in "$work"/tests/*_test; do
-        note "$(basename "$test")" 200 "$test" --gtest_brief=1
+        [[ $test == *cuda_backend_test ]] || note "$(basename "$test")" 200 "$test" --gtest_brief=1 &
       done
+      wait
+      note backends_cuda_backend_test 200 "$work"/tests/backends_cuda_backend_test --gtest_brief=1
       note record_without_gpu 60 bash "$root/tests/gpu/record_test.sh" "$attnscope" "$work/lib/libattnscope_inject.so" "$work/tests/nvtx_program" ;;
     compare)
       note compare 120 "$attnscope" compare --device cuda --json "$work/compare.json"
