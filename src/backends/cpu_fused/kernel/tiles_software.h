@@ -52,9 +52,12 @@ inline void software_tile_products(int c, int a, int b) {
 #undef _tile_dpbf16ps
 #undef _tile_loadconfig
 #undef _tile_release
+// The names are those of the intrinsics that they stand in for.
+// NOLINTBEGIN(readability-identifier-naming)
 #define _tile_zero(t) software_tile_zero(t)
 #define _tile_loadd(t, base, stride) software_tile_load(t, base, stride)
 #define _tile_stored(t, base, stride) software_tile_store(t, base, stride)
 #define _tile_dpbf16ps(c, a, b) software_tile_products(c, a, b)
 #define _tile_loadconfig(config) static_cast<void>(config)
 #define _tile_release() static_cast<void>(0)
+// NOLINTEND(readability-identifier-naming)
