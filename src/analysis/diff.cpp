@@ -52,6 +52,7 @@ class Side {
 
   std::vector<double> step_device() const {
     std::vector<double> values;
+    values.reserve(metrics_.steps.size());
     for (const StepStats& step : metrics_.steps) values.push_back(us(step.work.device_ns));
     return values;
   }

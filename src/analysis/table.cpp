@@ -72,8 +72,10 @@ class Allocations {
   std::vector<EventIndex> outside() const {
     std::vector<EventIndex> out;
     int64_t depth = 0;
-    for (size_t i = 0; i < events_.size(); ++i)
-      if ((depth += inside_[i]) == 0) out.push_back(events_[i]);
+    for (size_t i = 0; i < events_.size(); ++i) {
+      depth += inside_[i];
+      if (depth == 0) out.push_back(events_[i]);
+    }
     return out;
   }
   static int64_t wrapped(int64_t a, int64_t b) {

@@ -105,6 +105,7 @@ std::string torch_table(const Table& table, const TorchTableOptions& options) {
     out += "\n";
   };
   std::vector<std::string> titles;
+  titles.reserve(columns.size());
   for (const Column& column : columns) titles.push_back(column.header);
   line(titles);
   out += rule;
