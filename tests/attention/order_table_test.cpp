@@ -220,9 +220,11 @@ TEST_F(Orders, StaleDamagedAndForeignOnesAreIgnoredWithTheReason) {
 
 TEST(OrderTables, ThoseThatShipAreGood) {
   std::error_code none;
+  int found = 0;
   for (const auto& file :
        fs::directory_iterator(fs::path(ATTNSCOPE_SOURCE_DIR) / "src/attention/orders", none)) {
     if (file.path().extension() != ".order") continue;
+    ++found;
     const auto text = read_file_bounded(file.path().string(), kMostOrderBytes);
     const auto table = parse_order_table(*text);
     ASSERT_TRUE(table) << file.path() << ": " << table.error().message;
@@ -235,6 +237,7 @@ TEST(OrderTables, ThoseThatShipAreGood) {
     EXPECT_EQ(order.table.points.size(), table->points.size());
     EXPECT_GT(table->points.size(), 10U);
   }
+  if (found == 0) GTEST_SKIP() << "no table ships";
 }
 
 std::vector<const Backend*> automatic_of(DeviceType device) {
