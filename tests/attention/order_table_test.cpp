@@ -29,9 +29,11 @@ std::string with(std::string_view points) {
 
 TEST(OrderTable, WhatIsWrittenIsRead) {
   OrderTable table{{"GPU X", "sm_90", 13000}, "1", {}};
-  table.points.push_back(
-      {{DType::kBF16, "causal+window", 8, 16, 4, 1024, 2048, 64, 96}, {{"flash", 59.1}, {"cudnn", 61.93}}});
-  table.points.push_back({{DType::kF32, "full", 1, 1, 1, 1, 1, 1, 1}, {{"math", 1e6}}});
+  table.points.resize(2);
+  table.points[0].shape = {DType::kBF16, "causal+window", 8, 16, 4, 1024, 2048, 64, 96};
+  table.points[0].times = {{"flash", 59.1}, {"cudnn", 61.93}};
+  table.points[1].shape = {DType::kF32, "full", 1, 1, 1, 1, 1, 1, 1};
+  table.points[1].times = {{"math", 1e6}};
   const auto read = parse_order_table(write_order_table(table));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->device, table.device);

@@ -52,9 +52,9 @@ std::vector<double> values(const TensorView& view) {
 
 CaseSpec spec_of(int64_t head_dim, DType dtype, CausalMode causal) {
   CaseSpec spec;
-  spec.Hq = spec.Hk = spec.Hv = 16;  // long enough for an exact instance to be worth compiling
-  spec.L = 1300;
-  spec.S = 1350;
+  spec.Hq = spec.Hk = spec.Hv = 8;  // long enough for an exact instance to be worth compiling
+  spec.L = 2100;
+  spec.S = 2150;
   spec.E = spec.Ev = head_dim;
   spec.dtype = dtype;
   spec.causal = causal;
@@ -80,7 +80,7 @@ Answer answer(const char* jit, AttentionCase& host, DeviceCase& device) {
 }
 
 TEST_F(JitOnGpu, ExactInstancesGiveWhatTheEmbeddedImageGives) {
-  for (const int64_t head_dim : {48, 72, 80, 112, 144, 160, 224})
+  for (const int64_t head_dim : {48, 80, 112, 160, 224})
     for (const DType dtype : {DType::kBF16, DType::kF16})
       for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft}) {
         AttentionCase host(spec_of(head_dim, dtype, causal));

@@ -336,11 +336,11 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
                                                                                  (C::kKeys + C::kBiasPad) *
                                                                                  element_bytes(p.mask.type);
   if (tile < end) {
-    copy_keys<C, false>(p, shared.k, k, place.batch, tile);
+    copy_keys<C, false>(p, shared.k, k, place.batch, tile, end);
     if (tiled_bias) copy_bias<C>(p, shared.bias, mask, first_row, tile);
   }
   commit_copies();
-  if (tile < end) copy_keys<C, true>(p, shared.v, v, place.batch, tile);
+  if (tile < end) copy_keys<C, true>(p, shared.v, v, place.batch, tile, end);
   commit_copies();
   while (tile < end) {
     // Warps whose rows see nothing of the tile only copy and wait.
@@ -366,7 +366,7 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
     }
     __syncthreads();
     const int next = find_tile(tile + C::kKeys);
-    if (next < end) copy_keys<C, false>(p, shared.k, k, place.batch, next);
+    if (next < end) copy_keys<C, false>(p, shared.k, k, place.batch, next, end);
     commit_copies();
     if (working) {
       finish_scores<C>(p, s, rows, mask, warp_bias, factor, slope, full, kept, tile, g, t);
@@ -396,7 +396,7 @@ ATTNSCOPE_D void attention(const Params& p, SharedStorage<C>& shared) {
       }
     }
     __syncthreads();
-    if (next < end) copy_keys<C, true>(p, shared.v, v, place.batch, next);
+    if (next < end) copy_keys<C, true>(p, shared.v, v, place.batch, next, end);
     commit_copies();
     tile = next;
   }

@@ -71,9 +71,10 @@ ATTNSCOPE_D void copy_chunk(u32 to, const float* row, i64 stride, int chunk, int
     copy4(to + 4 * i, i < left ? row + (4 * chunk + i) * stride : row, i < left ? 4 : 0);
 }
 
-// A tile of K or V: rows first … first + kKeys − 1 of `base`; those past `end` become zeros.
+// A tile of K or V: rows first … first + kKeys − 1 of `base`; those from `end` on, which no row of the block
+// sees, become zeros: a block table holds anything there.
 template <class C, bool kIsV>
-ATTNSCOPE_D void copy_keys(const Params& p, float* to, const float* base, int batch, int first) {
+ATTNSCOPE_D void copy_keys(const Params& p, float* to, const float* base, int batch, int first, int end) {
   const Strided& s = kIsV ? p.v : p.k;
   const int columns = kIsV ? p.value_columns : p.columns;
   const bool aligned = !C::kFeatured || (kIsV ? p.v_aligned : p.k_aligned);
@@ -82,7 +83,7 @@ ATTNSCOPE_D void copy_keys(const Params& p, float* to, const float* base, int ba
   for (int n = int(threadIdx.x); n < C::kKeys * C::kChunks; n += C::kThreads) {
     const int row = n / C::kChunks, chunk = n % C::kChunks;
     const int key = first + row;
-    const bool valid = key < p.keys;
+    const bool valid = key < end;
     const float* from = base;
     if (C::kFeatured && p.paging.table != nullptr) {
       if (valid) {
