@@ -2,6 +2,7 @@
 # Runs everything that needs a GPU, from the bundle that tools/gpu_bundle made: tests, compare, PyTorch's figures beside
 # ours, record, compute-sanitizer. A step that fails is noted and the rest goes on. Results are JSON and logs in OUT.
 # Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare tune traces peers record sanitizer
+# SANITIZER_SECONDS and TUNE_SECONDS bound those steps (300 each).
 set -uo pipefail
 bundle=${1:?bundle}
 out=${2:?output folder}
@@ -49,7 +50,7 @@ for step in $steps; do
       note compare 120 "$attnscope" compare --device cuda --json "$work/compare.json"
       cp "$work/compare.json" "$out/" 2>/dev/null ;;
     tune)  # the order of the backends here, as src/attention/orders/ holds it
-      note tune 150 "$attnscope" compare --tune --device cuda --min-time 0.02 --tune-output "$work/tuned.order" --json "$work/tune.json"
+      note tune "${TUNE_SECONDS:-300}" "$attnscope" compare --tune --device cuda --min-time 0.02 --tune-output "$work/tuned.order" --json "$work/tune.json"
       cp "$work/tuned.order" "$work/tune.json" "$out/" 2>/dev/null ;;
     traces) note compare_traces 100 python3 "$root/tests/cli/compare_traces.py" "$attnscope" --device cuda --min-time 0.02 ;;
     peers)
@@ -57,17 +58,28 @@ for step in $steps; do
     record)
       note record 120 bash "$root/tests/gpu/record_torch.sh" "$attnscope" "$work" "$out" ;;
     sanitizer)
-      # memcheck and synccheck see every kernel, the libraries' too. racecheck cannot run cuBLAS's kernels for 16-bit data
-      # (it ends with an error of its own), so it gets f32 and our kernels; it does not see what TMA writes.
-      for test in "$work"/tests/*_test; do
-        name=$(basename "$test")
-        note "memcheck-$name" 170 compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 "$test" --gtest_brief=1 &
-      done
-      note synccheck 170 compute-sanitizer --tool synccheck --error-exitcode 9 \
-        "$work/tests/backends_cuda_conformance_test" --gtest_brief=1 --gtest_filter='*EveryLayout/*:*Windows/*:*Lengths*' &
-      note racecheck 170 compute-sanitizer --tool racecheck --error-exitcode 9 --kernel-name kns=attnscope \
-        "$work/tests/backends_cuda_conformance_test" --gtest_brief=1 --gtest_filter='*EveryLayout/f32:*Windows/f32' &
-      wait ;;
+      # memcheck and synccheck see every kernel, the libraries' too; each test is a run of its own, many side by side. What is
+      # not done in time is listed as such. racecheck cannot run cuBLAS's kernels for 16-bit data (it ends with an error of its
+      # own), so it gets f32 and our kernels; it does not see what TMA writes.
+      for tool in memcheck synccheck; do
+        for name in cuda_conformance cuda_decode mma_gpu flash_sm90_gpu; do
+          "$work/tests/backends_${name}_test" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}' |
+            grep -vE '/f16$' | sed "s#^#$tool backends_${name}_test #"
+        done
+      done > "$work/jobs"
+      echo 'racecheck backends_cuda_conformance_test *EveryLayout/f32:*Windows/f32' >> "$work/jobs"
+      export work out
+      timeout "${SANITIZER_SECONDS:-300}" xargs -P "$(nproc)" -L 1 bash -c '
+        log=$work/$BASHPID.san  # BASHPID is another one in a redirection
+        options=(); [ "$0" = racecheck ] && options=(--kernel-name kns=attnscope)
+        compute-sanitizer --tool "$0" --error-exitcode 9 "${options[@]}" "$work/tests/$1" --gtest_brief=1 "--gtest_filter=$2" > "$log" 2>&1
+        code=$?
+        echo "$code $0 $1 $2: $(grep "ERROR SUMMARY" "$log" | tail -1)" >> "$work/sanitized"
+        [ $code = 0 ] || { echo "== $0 $1 $2"; head -c 3000 "$log"; } >> "$out/sanitizer_messages.txt"' < "$work/jobs"
+      sort "$work/sanitized" > "$out/sanitizer.txt"
+      printf 'sanitizer: %s of %s runs ended, %s clean\n' "$(wc -l < "$out/sanitizer.txt")" "$(wc -l < "$work/jobs")" "$(grep -c '^0 ' "$out/sanitizer.txt")" | tee -a "$summary"
+      printf '{"step": "sanitizer", "runs": %s, "ended": %s, "clean": %s}\n' "$(wc -l < "$work/jobs")" "$(wc -l < "$out/sanitizer.txt")" \
+        "$(grep -c '^0 ' "$out/sanitizer.txt")" >> "$work/steps.jsonl" ;;
     *) echo "no step $step" >&2 ;;
   esac
 done

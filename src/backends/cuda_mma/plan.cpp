@@ -62,12 +62,13 @@ MaskType float_type(DType dtype) {
   }
 }
 
-// The widest piece in which every row of every tile can be copied.
-int mask_vector(const MaskAccess& m) {
+// The widest piece in which every row of every tile can be copied. It divides a row of `keys`: a piece that
+// crosses the last key of the last row reads past the tensor, though what it reads counts for nothing.
+int mask_vector(const MaskAccess& m, int64_t keys) {
   if (m.dtype == DType::kF64 || m.stride_j != 1) return 0;
   const auto size = static_cast<int64_t>(dtype_size(m.dtype));
   const auto together = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(m.data)) |
-                        static_cast<uint64_t>((m.stride_b | m.stride_h | m.stride_i) * size);
+                        static_cast<uint64_t>((m.stride_b | m.stride_h | m.stride_i | keys) * size);
   for (const uint64_t bytes : {16, 8, 4})
     if (together % bytes == 0) return static_cast<int>(bytes);
   return 0;
@@ -76,9 +77,13 @@ int mask_vector(const MaskAccess& m) {
 Mask mask_of(const Request& r) {
   if (r.mask_kind == MaskKind::kNone) return {};
   const MaskAccess m(r.mask);
-  return {m.data,        m.stride_b, m.stride_h,
-          m.stride_i,    m.stride_j, r.mask_kind == MaskKind::kBool ? MaskType::kBool : float_type(m.dtype),
-          mask_vector(m)};
+  return {m.data,
+          m.stride_b,
+          m.stride_h,
+          m.stride_i,
+          m.stride_j,
+          r.mask_kind == MaskKind::kBool ? MaskType::kBool : float_type(m.dtype),
+          mask_vector(m, r.kv_len())};
 }
 
 // [heads] or [batch, heads].
