@@ -271,7 +271,7 @@ class FlashBackend final : public Backend {
       all.add("device", info.error().message, info.error().remedy);
     else if (!is_hopper(**info))
       all.add("device", fmt::format("{} is sm_{}; the kernel is for sm_90a", (*info)->name, (*info)->sm()),
-              "use math on this GPU");
+              "use flash_sm80 on this GPU");
     const int64_t tiles = r.batch() * r.heads() * ((r.q_len() + 127) / 128);
     if (std::max({r.q_len(), r.kv_len(), tiles}) > kMaxIndex)
       all.add("too-long",
