@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -66,7 +67,8 @@ MeasuredOrder from_file(const std::string& path, const DeviceIdentity& device) {
 
 struct Known {
   std::mutex mutex;
-  std::map<std::pair<DeviceType, int>, const MeasuredOrder*> by_device;  // never freed: references stay valid
+  std::map<std::pair<DeviceType, int>, const MeasuredOrder*> by_device;
+  std::deque<MeasuredOrder> all;  // the forgotten ones too: references to them stay valid
 };
 Known& known() {
   static Known* all = new Known();
@@ -114,7 +116,7 @@ const MeasuredOrder& measured_order(const Device& device) {
   const MeasuredOrder*& order = known().by_device[{device.type, device.index}];
   if (order == nullptr) {
     const char* setting = std::getenv("ATTNSCOPE_ORDER");
-    order = new MeasuredOrder(load_order(device_identity(device), setting != nullptr ? setting : ""));
+    order = &known().all.emplace_back(load_order(device_identity(device), setting != nullptr ? setting : ""));
   }
   return *order;
 }
