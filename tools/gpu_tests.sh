@@ -69,6 +69,7 @@ for step in $steps; do
       done > "$work/jobs"
       echo 'racecheck backends_cuda_conformance_test *EveryLayout/f32:*Windows/f32' >> "$work/jobs"
       export work out
+      # shellcheck disable=SC2016
       timeout "${SANITIZER_SECONDS:-300}" xargs -P "$(nproc)" -L 1 bash -c '
         log=$work/$BASHPID.san  # BASHPID is another one in a redirection
         options=(); [ "$0" = racecheck ] && options=(--kernel-name kns=attnscope)
