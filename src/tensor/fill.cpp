@@ -27,7 +27,9 @@ void for_each_element(const TensorView& v, Write write) {
     stride[static_cast<size_t>(4 - v.rank + d)] = v.stride(d);
   }
   const int64_t rows = n[0] * n[1] * n[2];
+#if !defined(__SANITIZE_THREAD__)  // it does not see how GCC's OpenMP runtime synchronises
 #pragma omp parallel for schedule(static) if (rows * n[3] > 16384)
+#endif
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t c = row % n[2], b = row / n[2] % n[1], a = row / n[2] / n[1];
     const int64_t base = a * stride[0] + b * stride[1] + c * stride[2];
