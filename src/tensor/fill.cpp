@@ -23,8 +23,9 @@ template <typename Write>
 void for_each_element(const TensorView& v, Write write) {
   std::array<int64_t, 4> n{1, 1, 1, 1}, stride{0, 0, 0, 0};
   for (int d = 0; d < v.rank; ++d) {
-    n[static_cast<size_t>(4 - v.rank + d)] = v.size(d);
-    stride[static_cast<size_t>(4 - v.rank + d)] = v.stride(d);
+    const auto place = static_cast<size_t>(4) - static_cast<size_t>(v.rank) + static_cast<size_t>(d);
+    n[place] = v.size(d);
+    stride[place] = v.stride(d);
   }
   const int64_t rows = n[0] * n[1] * n[2];
 #if !defined(__SANITIZE_THREAD__)  // it does not see how GCC's OpenMP runtime synchronises
