@@ -39,3 +39,13 @@ function(attnscope_add_fatbin out)
     COMMENT "Kernel image ${A_NAME}" VERBATIM)
   set(${out} ${fatbin} PARENT_SCOPE)
 endfunction()
+
+# attnscope_embed_image(<name> <file>): the bytes of an image as symbols <name> … <name>_end. Appends the file to the
+# caller's list `images` and the declarations to its text `symbols`. One object may hold many.
+macro(attnscope_embed_image name file)
+  list(APPEND images ${file})
+  string(APPEND symbols
+    "asm(\".pushsection .rodata\\n.balign 64\\n.globl ${name}\\n${name}: .incbin \\\"${file}\\\"\\n\"\n"
+    "    \".globl ${name}_end\\n${name}_end:\\n.popsection\\n\");\n"
+    "extern \"C\" const std::byte ${name}[];\nextern \"C\" const std::byte ${name}_end[];\n")
+endmacro()

@@ -33,11 +33,7 @@ foreach(row IN LISTS rows)
   attnscope_add_fatbin(image NAME ${name} SOURCE ${folder}/image/f32_entry.cu DEPENDS ${headers} ARCHS 80 90 80-virtual
     DEFINES ATTNSCOPE_E=${e} ATTNSCOPE_M_TILES=${mtiles} ATTNSCOPE_WARPS=${warps} ATTNSCOPE_KEYS=${keys}
             ATTNSCOPE_FEATURED=${featured} ATTNSCOPE_BLOCKS=${blocks})
-  list(APPEND images ${image})
-  string(APPEND symbols
-    "asm(\".pushsection .rodata\\n.balign 64\\n.globl ${name}\\n${name}: .incbin \\\"${image}\\\"\\n\"\n"
-    "    \".globl ${name}_end\\n${name}_end:\\n.popsection\\n\");\n"
-    "extern \"C\" const std::byte ${name}[];\nextern \"C\" const std::byte ${name}_end[];\n")
+  attnscope_embed_image(${name} ${image})
   string(APPEND table
     "    {\"${name}\", DType::kF32, ${e}, ${block_rows}, ${keys}, ${threads}, ${featured} != 0, ${name}, ${name}_end, 1, ${featured} != 0},\n")
 endforeach()

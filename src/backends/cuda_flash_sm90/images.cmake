@@ -23,7 +23,7 @@ set(rows
 
 set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda_flash_sm90)
 file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.cuh ${folder}/params.h ${PROJECT_SOURCE_DIR}/src/cuda/kernels_tile/*)
-set(cubins "")
+set(images "")
 set(symbols "")
 set(table "")
 foreach(row IN LISTS rows)
@@ -46,11 +46,7 @@ foreach(row IN LISTS rows)
     set(defines ATTNSCOPE_E=${e} ATTNSCOPE_EV=${ev} ATTNSCOPE_COLUMNS=${keys} ATTNSCOPE_CONSUMERS=${warpgroups}
                 ATTNSCOPE_CAUSAL=${causal} ATTNSCOPE_ORDER=${order} ATTNSCOPE_STORE=${store} ATTNSCOPE_TYPE=k${type})
     attnscope_add_cubin(cubin NAME ${name} SOURCE ${folder}/image/entry.cu DEPENDS ${headers} DEFINES ${defines})
-    list(APPEND cubins ${cubin})
-    string(APPEND symbols
-      "asm(\".pushsection .rodata\\n.balign 64\\n.globl ${name}\\n${name}: .incbin \\\"${cubin}\\\"\\n\"\n"
-      "    \".globl ${name}_end\\n${name}_end:\\n.popsection\\n\");\n"
-      "extern \"C\" const std::byte ${name}[];\nextern \"C\" const std::byte ${name}_end[];\n")
+    attnscope_embed_image(${name} ${cubin})
     string(TOUPPER ${type} upper)
     string(APPEND table
       "    {\"${name}\", DType::k${upper}, ${e}, ${ev}, ${keys}, ${warpgroups}, ${causal} != 0, ${any_output}, ${name}, ${name}_end, \"${defines}\"},\n")
@@ -63,4 +59,4 @@ file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_images.cpp CONTENT "
 attnscope_add_library(flash_sm90 SOURCES ${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_images.cpp ${folder}/schedule.cpp
             ${folder}/exact.cpp ${folder}/loaded.cpp
   DEPS cuda_jit attention cuda base LINK fmt::fmt)
-set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_images.cpp PROPERTIES OBJECT_DEPENDS "${cubins}")
+set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_images.cpp PROPERTIES OBJECT_DEPENDS "${images}")

@@ -46,11 +46,7 @@ foreach(row IN LISTS rows)
     attnscope_add_fatbin(image NAME ${name} SOURCE ${folder}/image/entry.cu DEPENDS ${headers} ARCHS 80 90 80-virtual
       DEFINES ATTNSCOPE_E=${e} ATTNSCOPE_MTILES=${mtiles} ATTNSCOPE_WARPS=${warps} ATTNSCOPE_KEYS=${keys}
               ATTNSCOPE_FEATURES=${features} ATTNSCOPE_BLOCKS=${blocks} ATTNSCOPE_STAGES=${stages} ATTNSCOPE_TYPE=k${type})
-    list(APPEND images ${image})
-    string(APPEND symbols
-      "asm(\".pushsection .rodata\\n.balign 64\\n.globl ${name}\\n${name}: .incbin \\\"${image}\\\"\\n\"\n"
-      "    \".globl ${name}_end\\n${name}_end:\\n.popsection\\n\");\n"
-      "extern \"C\" const std::byte ${name}[];\nextern \"C\" const std::byte ${name}_end[];\n")
+    attnscope_embed_image(${name} ${image})
     string(APPEND table
       "    {\"${name}\", DType::k${upper}, ${e}, ${block_rows}, ${keys}, ${threads}, ${features} >= 1, ${name}, ${name}_end, ${stages}, ${features} == 2},\n")
   endforeach()

@@ -15,7 +15,7 @@ set(rows
 set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda_flash_sm90)
 file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.cuh ${folder}/params.h ${folder}/featured/*.cuh ${folder}/featured/*.h
   ${PROJECT_SOURCE_DIR}/src/cuda/kernels_tile/*)
-set(cubins "")
+set(images "")
 set(symbols "")
 set(table "")
 foreach(row IN LISTS rows)
@@ -39,11 +39,7 @@ foreach(row IN LISTS rows)
       DEPENDS ${headers} ${PROJECT_SOURCE_DIR}/src/attention/dropout_bits.h
       DEFINES ATTNSCOPE_E=${e} ATTNSCOPE_EV=${ev} ATTNSCOPE_COLUMNS=${keys} ATTNSCOPE_CONSUMERS=${warpgroups}
               ATTNSCOPE_ORDER=${order} ATTNSCOPE_TRANSFORM=${transform} ATTNSCOPE_STORE=${store} ATTNSCOPE_TYPE=k${type})
-    list(APPEND cubins ${cubin})
-    string(APPEND symbols
-      "asm(\".pushsection .rodata\\n.balign 64\\n.globl ${name}\\n${name}: .incbin \\\"${cubin}\\\"\\n\"\n"
-      "    \".globl ${name}_end\\n${name}_end:\\n.popsection\\n\");\n"
-      "extern \"C\" const std::byte ${name}[];\nextern \"C\" const std::byte ${name}_end[];\n")
+    attnscope_embed_image(${name} ${cubin})
     string(TOUPPER ${type} upper)
     string(APPEND table
       "    {\"${name}\", DType::k${upper}, ${e}, ${ev}, ${keys}, ${warpgroups}, ${transform} != 0, ${any_output}, ${name}, ${name}_end},\n")
@@ -56,4 +52,4 @@ file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_featured_images.cpp 
 attnscope_add_library(flash_sm90_featured
   SOURCES ${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_featured_images.cpp ${folder}/featured/plan.cpp
   DEPS flash_sm90 attention cuda base LINK fmt::fmt)
-set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_featured_images.cpp PROPERTIES OBJECT_DEPENDS "${cubins}")
+set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/flash_sm90_featured_images.cpp PROPERTIES OBJECT_DEPENDS "${images}")
