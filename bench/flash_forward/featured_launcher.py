@@ -5,26 +5,11 @@ import struct
 
 import torch
 
-from launcher import check, cuda, tensor_map, choose_group, LOG2E
+from launcher import Image, check, cuda, tensor_map, choose_group, LOG2E
 UNBOUNDED = 1 << 30
 
 
-class Featured:
-    def __init__(self, info, folder):
-        self.__dict__.update(info)
-        self.data = open(f"{folder}/{self.file}", "rb").read()
-        self.module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
-        check(cuda.cuModuleLoadData(ctypes.byref(self.module), self.data), f"load {self.name}")
-        check(cuda.cuModuleGetFunction(ctypes.byref(self.function), self.module, b"flash_forward"), "function")
-        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
-        check(cuda.cuModuleGetGlobal_v2(ctypes.byref(pointer), ctypes.byref(size), self.module, b"flash_shared_bytes"), "global")
-        shared = ctypes.c_int()
-        check(cuda.cuMemcpyDtoH_v2(ctypes.byref(shared), pointer, 4), "copy")
-        self.shared = shared.value
-        check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), f"shared memory {self.shared} of {self.name}")
-        self.rows = 64 * self.consumers
-        self.threads = 128 * (1 + self.consumers)
-
+class Featured(Image):
     def groups(self, heads, L, S, n, kv_bytes, sms):
         per_head = -(-L // self.rows) + n // 2
         fit = max(1, int(40e6 / max(kv_bytes, 1)))

@@ -1,6 +1,7 @@
 #include "backends/cuda_flash_sm90/featured/plan.h"
 
 #include "attention/cost.h"
+#include "attention/dropout_bits.h"
 #include "backends/cuda_flash_sm90/featured/images.h"
 #include "backends/cuda_flash_sm90/featured/params.h"
 #include "backends/cuda_flash_sm90/loaded.h"
@@ -115,8 +116,7 @@ FeaturedParams constant_params(const Request& r, const Schedule& schedule) {
     p.score_to_twice_tanh = static_cast<float>(2 * scale / r.softcap * kLog2E);
   }
   p.dropout = r.dropout.p <= 0 ? 0 : r.dropout.p >= 1 ? 2 : 1;
-  const double threshold = r.dropout.p * 4294967296.0;  // dropout_bits.h, dropout_threshold
-  p.dropout_threshold = threshold >= 4294967295.0 ? 4294967295u : static_cast<uint32_t>(threshold);
+  p.dropout_threshold = dropout_threshold(r.dropout.p);
   p.keep_scale = r.dropout.p >= 1 ? 0.0f : static_cast<float>(1.0 / (1.0 - r.dropout.p));
   return p;
 }
