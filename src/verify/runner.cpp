@@ -187,7 +187,9 @@ BackendResult run_backend(const Case& c, const Options& options, const Backend& 
                   stores_scores(result.backend));
   }
   if (wrong.empty()) return result;
-  const auto known = c.deviates.find(result.backend);
+  auto known = c.deviates.find(result.backend);
+  if (known == c.deviates.end() && backend.device() == DeviceType::kCuda)
+    known = c.deviates.find("cuda:" + result.backend);
   result.outcome = known != c.deviates.end() ? Outcome::kDeviates : Outcome::kFailed;
   result.detail = known != c.deviates.end() ? known->second : wrong;
   return result;

@@ -56,7 +56,8 @@ struct Case {
   bool expect_error = false;
   std::vector<double> expect_out, expect_lse;  // row-major; empty: the oracle alone
   double expect_tolerance = 0;                 // added to the derived one
-  // Backends whose known limits show on this case, each with the reason: "naive": "scores overflow in f16".
+  // Backends whose known limits show on this case, each with the reason: "naive": "scores overflow in f16";
+  // "cuda:naive" is that backend on a GPU only.
   std::map<std::string, std::string> deviates;
   bool needs_backward = false;  // the report is about gradients: the forward part alone does not close it
 };

@@ -17,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <list>
 #include <mutex>
 
@@ -206,6 +207,14 @@ void refuse_layout(const Request& r, Refusals& refusals) {
                      "pad the rows");
         break;
       }
+    // Strides of heads and batch entries are right beyond that (cuDNN 9.19 on an H200).
+    if (v->size(2) > 1 && v->stride(2) > std::numeric_limits<int32_t>::max())
+      refusals.add(
+          "far-rows",
+          fmt::format(
+              "rows of {} are {} elements apart: cuDNN's kernels wrap that at 2^31 and read elsewhere", name,
+              v->stride(2)),
+          "use flash or math, or make it contiguous");
     for (int d = 0; d < 3; ++d)
       if (v->size(d) > 1 && v->stride(d) == 0) {
         refusals.add("broadcast", fmt::format("{} is broadcast over dimension {} by stride 0", name, d),

@@ -59,7 +59,8 @@ Products::Operand Products::operand(const TensorView& view, int64_t groups, cons
   const size_t offset = program_.workspace.add(static_cast<size_t>(bytes_of(dense)));
   Step step;
   step.name = "attnscope::contiguous";
-  step.note = fmt::format("{} has no single batch stride: it is made dense first", what);
+  step.note =
+      fmt::format("{} has no single batch stride or rows too far apart: it is made dense first", what);
   step.inputs = {without_data(view)};
   step.launches.push_back(
       {EventKind::kKernel, bytes_of(dense), bytes_of(dense), 0, [offset, dense, which](const RunContext& c) {

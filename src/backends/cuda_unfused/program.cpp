@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace attnscope::cuda_unfused {
 namespace {
@@ -98,7 +99,8 @@ std::optional<Collapsed> collapse(const TensorView& v, int64_t groups) {
     else if (head != l * ld)
       return std::nullopt;
   }
-  if (ld < std::max<int64_t>(e, 1)) return std::nullopt;
+  // cuBLASLt has no algorithm for leading dimensions that 32 bits do not hold.
+  if (ld < std::max<int64_t>(e, 1) || ld > std::numeric_limits<int32_t>::max()) return std::nullopt;
   int64_t batch = 0;
   if (heads > 1) {
     batch = groups * head;

@@ -55,7 +55,8 @@ std::shared_ptr<const BackendPlan> make_plan(Program program);
 
 // ---- what the builders share ----
 
-// [B·Hk, G·L, E] seen through one leading dimension and one batch stride, if the view's strides allow it.
+// [B·Hk, G·L, E] seen through one leading dimension and one batch stride, if the view's strides and
+// cuBLASLt's 32-bit leading dimension allow it.
 struct Collapsed {
   int64_t ld = 0;
   int64_t batch_stride = 0;
