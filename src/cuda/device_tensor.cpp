@@ -51,6 +51,7 @@ Result<DeviceTensor> DeviceTensor::empty(DType dtype, std::array<int64_t, 4> siz
 }
 
 Status DeviceTensor::copy_to(const TensorView& host, cudaStream_t stream) const {
+  const DeviceGuard guard(view_.device.index);
   if (const size_t bytes = extent_bytes(view_); bytes > 0)
     ATTNSCOPE_TRY(check(cudaMemcpyAsync(host.data, view_.data, bytes, cudaMemcpyDeviceToHost, stream),
                         "copy from the GPU"));
@@ -59,6 +60,7 @@ Status DeviceTensor::copy_to(const TensorView& host, cudaStream_t stream) const 
 
 Status DeviceTensor::fill_bytes(int value, cudaStream_t stream) const {
   if (buffer_.bytes() == 0) return {};
+  const DeviceGuard guard(view_.device.index);
   return check(cudaMemsetAsync(buffer_.data(), value, buffer_.bytes(), stream), "fill");
 }
 

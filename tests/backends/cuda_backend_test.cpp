@@ -209,8 +209,9 @@ TEST(CudaBackends, TheSecondGpuGivesWhatTheFirstGives) {
     int current = -1;
     ASSERT_TRUE(cuda::check(cudaGetDevice(&current), "cudaGetDevice"));
     EXPECT_EQ(current, 0) << name << " left another device current";
-    ASSERT_TRUE(first.fetch());
-    ASSERT_TRUE(second.fetch());
+    const Status from_a = first.fetch(), from_b = second.fetch();
+    ASSERT_TRUE(from_a) << name << ": " << from_a.error().message;
+    ASSERT_TRUE(from_b) << name << ": " << from_b.error().message;
     const auto bytes_a = bytes_of(host_a.out().view()), bytes_b = bytes_of(host_b.out().view());
     EXPECT_EQ(std::memcmp(bytes_a.data(), bytes_b.data(), bytes_a.size()), 0) << name;
     first.poison_outputs();
