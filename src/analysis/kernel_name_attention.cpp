@@ -122,6 +122,8 @@ constexpr std::array kWhole = {
     Mark{"efficient_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
     Mark{"decode_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
     Mark{"decode_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
+    Mark{"mla_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
+    Mark{"mla_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
     Mark{"decode_append", AttentionImpl::kAttnscope, kFwd, kPrepare, "attnscope"},
     Mark{"attn_fwd", AttentionImpl::kAotriton, kFwd, kMain, "AOTriton"},
     Mark{"bwd_preprocess", AttentionImpl::kAotriton, kBwd, kPrepare, "AOTriton"},

@@ -8,7 +8,10 @@ namespace attnscope::decode {
 
 inline constexpr int kCombineThreads = 128;
 inline constexpr int kCombineWarps = kCombineThreads / 32;
-inline constexpr int kMaxColumns = 256;
+#ifndef ATTNSCOPE_MAX_COLUMNS
+#define ATTNSCOPE_MAX_COLUMNS 256  // of V; at most 4 a thread
+#endif
+inline constexpr int kMaxColumns = ATTNSCOPE_MAX_COLUMNS;
 
 struct CombineStorage {
   i64 sums[2][kCombineWarps];
