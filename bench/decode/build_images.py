@@ -2,7 +2,7 @@
 
 PREFETCH 64, 128, 256.
 
-Writes MANIFEST.json and the combine kernels; prints registers and spills.
+Writes manifest.json, the joining and the appending kernels; prints registers and spills.
 """
 
 import json
@@ -19,7 +19,7 @@ EXTRA = os.environ.get("DECODE_FLAGS", "").split()
 
 def nvcc(source, out, macros):
     done = subprocess.run(["nvcc", "-std=c++20", f"-I{SOURCE}", "-cubin", "-gencode", "arch=compute_90,code=sm_90", "-Xptxas", "-v", *EXTRA,
-                           *[f"-DATTNSCOPE_{k}={v}" for k, v in macros.items()], f"{SOURCE}/backends/cuda_decode/image/{source}.cu", "-o", out],
+                           *[f"-DATTNSCOPE_{k}={v}" for k, v in macros.items()], f"{SOURCE}/backends/{source}.cu", "-o", out],
                           capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -29,7 +29,7 @@ def build(folder, name, fields):
     dtype = rest[0] if rest else "bf16"
     extra = {}
     if len(rest) > 1: extra["L2_PREFETCH"] = f'".L2::{rest[1]}B"'
-    status, log = nvcc("forward", f"{folder}/{name}.cubin", dict(E=e, EV=ev, ROW_WARPS=row_warps, TEAMS=teams, UNITS=units, STAGES=stages,
+    status, log = nvcc("cuda_decode/image/forward", f"{folder}/{name}.cubin", dict(E=e, EV=ev, ROW_WARPS=row_warps, TEAMS=teams, UNITS=units, STAGES=stages,
                                                                  BLOCKS_PER_SM=blocks, TYPE={"bf16": "kBf16", "f16": "kF16"}[dtype], **extra))
     if status: return None, f"{name}: {log}"
     spills, registers = re.search(r"(\d+) bytes spill stores", log), re.search(r"Used (\d+) registers", log)
@@ -43,7 +43,8 @@ def main():
     os.makedirs(folder, exist_ok=True)
     jobs = [(n, v.split(":")) for n, v in (a.split("=") for a in sys.argv[2:])]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tools = [pool.submit(nvcc, "combine", f"{folder}/combine_{t}.cubin", dict(TYPE=k)) for t, k in (("bf16", "kBf16"), ("f16", "kF16"))]
+        tools = [pool.submit(nvcc, "cuda_decode/image/combine", f"{folder}/combine_{t}.cubin", dict(TYPE=k)) for t, k in (("bf16", "kBf16"), ("f16", "kF16"))]
+        tools.append(pool.submit(nvcc, "cuda_append/image/entry", f"{folder}/append.cubin", {}))
         done = list(pool.map(lambda job: build(folder, *job), jobs))
         for t in tools:
             if t.result()[0]: print(t.result()[1])

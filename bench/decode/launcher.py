@@ -25,10 +25,17 @@ class Params(C.Structure):  # params.h
                 ("sinks", C.c_void_p), ("sink_stride", C.c_int64), ("sink_type", C.c_int), ("alibi", C.c_void_p), ("alibi_strides", C.c_int64 * 2),
                 ("page_size", C.c_int), ("spare_l2", C.c_int), ("page_shift", C.c_int), ("e", C.c_int),
                 ("ev", C.c_int), ("q_vectors", C.c_int), ("log2_scale", C.c_float), ("softcap_in", C.c_float),
-                ("softcap_out", C.c_float), ("join", C.c_int), ("partial", C.c_void_p), ("partial_state", C.c_void_p),
-                ("append_k", C.c_void_p), ("append_v", C.c_void_p), ("append_k_strides", C.c_int64 * 4),
-                ("append_v_strides", C.c_int64 * 4), ("cache_k", C.c_void_p), ("cache_v", C.c_void_p),
-                ("cache_column_strides", C.c_int64 * 2), ("k_heads", C.c_int), ("v_heads", C.c_int)]
+                ("softcap_out", C.c_float), ("join", C.c_int), ("partial", C.c_void_p), ("partial_state", C.c_void_p)]
+
+
+class Side(C.Structure):  # src/backends/cuda_append/params.h, one element a piece
+    _fields_ = [("rows", C.c_void_p), ("row_strides", C.c_int64 * 4), ("cache", C.c_void_p), ("cache_strides", C.c_int64 * 4),
+                ("heads", C.c_int), ("columns", C.c_int), ("piece_bytes", C.c_int)]
+
+
+class AppendParams(C.Structure):
+    _fields_ = [("k", Side), ("v", Side), ("lengths", C.c_void_p), ("lengths_stride", C.c_int64), ("lengths_wide", C.c_int), ("table", C.c_void_p),
+                ("table_strides", C.c_int64 * 2), ("page_size", C.c_int), ("keys", C.c_int), ("appended", C.c_int)]
 
 
 class Attribute(C.Structure):
@@ -64,7 +71,7 @@ def launch(function, params, blocks, threads, shared, cluster=1, dependent=False
     check(cuda.cuLaunchKernelEx(C.byref(config), function, arguments, None), "launch")
 
 
-def load(path, kernels):
+def load(path, kernels, shared_symbol=b"decode_shared_bytes"):
     module = C.c_void_p()
     check(cuda.cuModuleLoadData(C.byref(module), open(path, "rb").read()), f"load {path}")
     functions = []
@@ -73,16 +80,17 @@ def load(path, kernels):
         check(cuda.cuModuleGetFunction(C.byref(function), module, name.encode()), name)
         functions.append(function)
     pointer, size, shared = C.c_uint64(), C.c_size_t(), C.c_int()
-    check(cuda.cuModuleGetGlobal_v2(C.byref(pointer), C.byref(size), module, b"decode_shared_bytes"), "global")
+    check(cuda.cuModuleGetGlobal_v2(C.byref(pointer), C.byref(size), module, shared_symbol), "global")
     check(cuda.cuMemcpyDtoH_v2(C.byref(shared), pointer, 4), "copy")
     return functions, shared.value
 
 
 class Tools:
-    """The combine and append kernels of one dtype."""
+    """The joining kernel of one dtype, and the appending one."""
 
-    def __init__(self, path):
-        (self.combine, self.append), _ = load(path, ("decode_combine", "decode_append"))
+    def __init__(self, combine, append):
+        (self.combine,), _ = load(combine, ("decode_combine",))
+        (self.append,), _ = load(append, ("cache_append",), b"append_shared_bytes")
 
 
 class Image:
@@ -142,17 +150,16 @@ class Image:
         if append is not None:
             ak, av = append
             appended = m.appended = ak.shape[2]
-            p.append_k, p.append_v = ak.data_ptr(), av.data_ptr()
-            p.append_k_strides[:], p.append_v_strides[:] = ak.stride(), av.stride()
-            p.cache_k, p.cache_v = k.data_ptr(), v.data_ptr()
-            p.cache_column_strides[:] = (k.stride(3), v.stride(3))
-            p.k_heads, p.v_heads = k.shape[1], v.shape[1]
+            side = lambda rows, cache: Side(rows.data_ptr(), (C.c_int64 * 4)(*rows.stride()), cache.data_ptr(), (C.c_int64 * 4)(*cache.stride()),
+                                            cache.shape[1], cache.shape[3], 2)
+            rows = AppendParams(side(ak, k), side(av, v), m.lengths, m.lengths_stride, m.lengths_wide, p.table, p.table_strides, p.page_size,
+                                m.keys, appended)
         combine_grid = tiles * min(self.rows, m.pack * m.length)
         cluster = parts if join == CLUSTER else 1
 
         def run(keep=keep):
             if appended:
-                launch(self.tools.append, p, m.batch * appended, 128, 0)
+                launch(self.tools.append, rows, m.batch * appended, 128, 0)
             launch(self.function, p, grid, self.threads, self.shared, cluster, bool(appended))
             if join == WORKSPACE:
                 launch(self.tools.combine, p, combine_grid, 128, 0, 1, True)

@@ -78,8 +78,8 @@ def index(t):
 
 class Image:
 
-    def __init__(self, path, e, rows, threads, name, keys):
-        self.e, self.rows, self.threads, self.name, self.keys = (e, rows, threads, name, keys)
+    def __init__(self, path, e, rows, threads, name, keys, ev=0):
+        self.e, self.ev, self.rows, self.threads, self.name, self.keys = (e, ev or e, rows, threads, name, keys)
         self.data = open(path, 'rb').read()
         m, f = (C.c_void_p(), C.c_void_p())
         check(cuda.cuModuleLoadData(C.byref(m), self.data), f'load {name}')

@@ -124,7 +124,8 @@ constexpr std::array kWhole = {
     Mark{"decode_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
     Mark{"mla_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
     Mark{"mla_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
-    Mark{"decode_append", AttentionImpl::kAttnscope, kFwd, kPrepare, "attnscope"},
+    Mark{"cache_append", AttentionImpl::kAttnscope, kFwd, kPrepare, "attnscope"},
+    Mark{"decode_append", AttentionImpl::kAttnscope, kFwd, kPrepare, "attnscope"},  // up to 0.1
     Mark{"attn_fwd", AttentionImpl::kAotriton, kFwd, kMain, "AOTriton"},
     Mark{"bwd_preprocess", AttentionImpl::kAotriton, kBwd, kPrepare, "AOTriton"},
     Mark{"bwd_preprocess_varlen", AttentionImpl::kAotriton, kBwd, kPrepare, "AOTriton"},

@@ -36,26 +36,68 @@ struct Row {
   size_t bytes = 0;
 };
 
-// "sm_90a" of the GPU that is here; the trailing letter is what its own instructions need.
-Result<std::string> target_arch(const WarmOptions& options) {
+// The GPU that is named, or the one that is here.
+Result<cuda::GpuTarget> target_of(const WarmOptions& options) {
+  if (!options.arch.empty()) return cuda::gpu_target_named(options.arch);
+  if (const std::string reason = cuda::unavailable_reason(); !reason.empty())
+    return fail(ErrorCode::kUnavailable, "there is no GPU to compile for: " + reason,
+                "name one: --arch sm_90a");
+  ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(0));
+  return cuda::gpu_target(info->sm());
+}
+
+// As the CUDA tools name a GPU: the letter says that it has instructions of its own.
+std::string name_of(const cuda::GpuTarget& gpu) {
+  return gpu.arch() + (gpu.sm >= 90 ? "a" : "");
+}
+
+// What --with can add to a problem. Only its presence decides which instance a plan takes.
+struct Feature {
+  std::string_view name;
+  void (*add)(Request& request);
+};
+constexpr int64_t kPageSize = 64;
+char g_some_memory[16];  // stands for tensors that are only looked for, never read
+constexpr Feature kFeatures[] = {
+    {"window", [](Request& r) { r.window.left = 1024; }},
+    {"lengths", [](Request& r) { r.lengths.kv_lengths.data = g_some_memory; }},
+    {"softcap", [](Request& r) { r.softcap = 30; }},
+    {"alibi", [](Request& r) { r.alibi_slopes.data = g_some_memory; }},
+    {"sinks", [](Request& r) { r.sinks.data = g_some_memory; }},
+    {"dropout", [](Request& r) { r.dropout.p = 0.1; }},
+    {"bool", [](Request& r) { r.mask_kind = MaskKind::kBool; }},
+    {"bias", [](Request& r) { r.mask_kind = MaskKind::kBias; }},
+    {"pages",
+     [](Request& r) {
+       const int64_t batch = r.batch(), pages = (r.kv_len() + kPageSize - 1) / kPageSize;
+       r.lengths.kv_lengths.data = r.paging.block_table.data = g_some_memory;
+       r.paging.block_table.rank = 2;
+       r.paging.block_table.sizes = {batch, pages, 1, 1};
+       r.paging.page_size = kPageSize;
+       for (TensorView* view : {&r.k, &r.v})
+         *view = TensorView::contiguous(
+             nullptr, view->dtype, {batch * pages, view->size(1), kPageSize, view->size(3)}, view->device);
+     }},
+};
+
+Status add_features(const std::string& names, Request& request) {
   std::vector<std::string> known;
-  for (const cuda::JitFamily& family : cuda::jit_families()) known.emplace_back(family.arch);
-  std::string wanted = options.arch;
-  if (wanted.empty()) {
-    if (const std::string reason = cuda::unavailable_reason(); !reason.empty())
-      return fail(ErrorCode::kUnavailable, "there is no GPU to compile for: " + reason,
-                  fmt::format("name one: --arch {}", known.front()));
-    ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(0));
-    wanted = fmt::format("sm_{}{}", info->sm(), info->sm() >= 90 ? "a" : "");
+  for (const Feature& feature : kFeatures) known.emplace_back(feature.name);
+  for (const std::string_view name : split(names, ',')) {
+    const auto* found = std::find_if(std::begin(kFeatures), std::end(kFeatures),
+                                     [name](const Feature& feature) { return feature.name == name; });
+    if (found == std::end(kFeatures))
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--with: no feature '{}'", terminal_safe(name, 40)),
+                  "known: " + join(known, ", "));
+    found->add(request);
   }
-  if (std::find(known.begin(), known.end(), wanted) != known.end()) return wanted;
-  return fail(options.arch.empty() ? ErrorCode::kUnavailable : ErrorCode::kInvalidArgument,
-              fmt::format("no kernel is compiled at run time for {}", terminal_safe(wanted, 40)),
-              "known: " + join(known, ", "));
+  return {};
 }
 
 // The problem as `compare` reads it, its tensors without data.
-Result<Request> request_of(const std::string& shape, const std::string& dtype, bool causal) {
+Result<Request> request_of(const std::string& shape, const std::string& dtype, bool causal,
+                           const std::string& features) {
   CompareOptions options;
   options.shape = shape;
   options.dtype = dtype;
@@ -64,16 +106,17 @@ Result<Request> request_of(const std::string& shape, const std::string& dtype, b
   ATTNSCOPE_ASSIGN(const compare::CompareRequest parsed, to_request(options, DeviceType::kCuda));
   ATTNSCOPE_ASSIGN(Request request, compare::request_shape(parsed.problem));
   for (TensorView* view : {&request.q, &request.k, &request.v}) view->device = {DeviceType::kCuda, 0};
+  if (!features.empty()) ATTNSCOPE_TRY(add_features(features, request));
   return request;
 }
 
-Row warm_one(const cuda::JitFamily& family, const Request& request, const std::string& shape) {
+Row warm_one(std::string_view backend, const cuda::WantedInstance& wanted, const Request& request,
+             const std::string& shape) {
   Row row;
   row.shape = shape;
   row.dtype = dtype_name(request.q.dtype);
   row.mask = request.causal == CausalMode::kNone ? "full" : "causal";
-  row.backend = family.backend;
-  const cuda::WantedInstance wanted = family.wanted(request);
+  row.backend = backend;
   if (!wanted.instance) {
     row.note = wanted.why_not;
     return row;
@@ -96,15 +139,46 @@ Row warm_one(const cuda::JitFamily& family, const Request& request, const std::s
   return row;
 }
 
-Result<std::vector<Row>> warm_all(const WarmOptions& options, const std::string& arch) {
+// The families that --backends names; else the first that serves the request, as `auto` would choose.
+void warm_request(const WarmOptions& options, const Request& request, const std::string& shape,
+                  const cuda::GpuTarget& gpu, std::vector<Row>& rows) {
+  const auto named = split(options.backends, ',');
+  cuda::WantedInstance last;
+  std::string_view asked;
+  for (const cuda::JitFamily& family : cuda::jit_families()) {
+    if (!options.backends.empty() && std::find(named.begin(), named.end(), family.backend) == named.end())
+      continue;
+    last = family.wanted(request, gpu);
+    asked = family.backend;
+    if (options.backends.empty() && !last.serves) continue;
+    rows.push_back(warm_one(family.backend, last, request, shape));
+    if (options.backends.empty()) return;
+  }
+  if (options.backends.empty()) rows.push_back(warm_one(asked, last, request, shape));
+}
+
+Status check_backends(const std::string& names) {
+  if (names.empty()) return {};
+  std::vector<std::string> known;
+  for (const cuda::JitFamily& family : cuda::jit_families()) known.emplace_back(family.backend);
+  for (const std::string_view name : split(names, ','))
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--backends: {} compiles no kernels at run time", terminal_safe(name, 40)),
+                  "known: " + join(known, ", "));
+  return {};
+}
+
+Result<std::vector<Row>> warm_all(const WarmOptions& options, const cuda::GpuTarget& gpu) {
+  ATTNSCOPE_TRY(check_backends(options.backends));
   std::vector<Row> rows;
   for (const std::string& shape : options.shapes)
     for (const std::string_view dtype : split(options.all ? "bf16,f16" : options.dtypes, ','))
       for (const bool causal : {false, true}) {
         if (!options.all && causal != options.causal) continue;
-        ATTNSCOPE_ASSIGN(const Request request, request_of(shape, std::string(dtype), causal));
-        for (const cuda::JitFamily& family : cuda::jit_families())
-          if (family.arch == arch) rows.push_back(warm_one(family, request, shape));
+        ATTNSCOPE_ASSIGN(const Request request,
+                         request_of(shape, std::string(dtype), causal, options.features));
+        warm_request(options, request, shape, gpu, rows);
       }
   return rows;
 }
@@ -163,8 +237,9 @@ std::string json_of(const std::vector<Row>& rows, const std::string& arch) {
 }
 
 Result<int> run_warm(Context& context, const WarmOptions& options) {
-  ATTNSCOPE_ASSIGN(const std::string arch, target_arch(options));
-  ATTNSCOPE_ASSIGN(const std::vector<Row> rows, warm_all(options, arch));
+  ATTNSCOPE_ASSIGN(const cuda::GpuTarget gpu, target_of(options));
+  ATTNSCOPE_ASSIGN(const std::vector<Row> rows, warm_all(options, gpu));
+  const std::string arch = name_of(gpu);
   if (!options.files.json.empty())
     ATTNSCOPE_TRY(write_output(context, options.files.json, json_of(rows, arch)));
   if (!options.files.takes_stdout()) print_text(context, text_of(rows, arch));

@@ -11,6 +11,11 @@ std::optional<int> WarmOptions::parse(Context& context, const Arguments& argumen
   app.add_flag("--causal", causal, "With a causal mask");
   app.add_flag("--all", all, "Both dtypes, with and without the causal mask");
   app.add_option("--arch", arch, "Compile for this GPU (sm_90a), which need not be here")->type_name("SM");
+  app.add_option("--with", features,
+                 "Features of the call: window, lengths, softcap, alibi, sinks, dropout, bool, bias, pages")
+      ->type_name("NAME,…");
+  app.add_option("--backends", backends, "For these, not only for the one that auto would choose")
+      ->type_name("NAME,…");
   files.add_to(app, OutputFiles::kJson);
   return cli::parse(context, app, arguments);
 }

@@ -15,7 +15,7 @@ inline constexpr const char* kWarmExample =
 
 struct WarmOptions {
   std::vector<std::string> shapes;
-  std::string dtypes = "bf16", arch;
+  std::string dtypes = "bf16", arch, backends, features;
   bool causal = false, all = false;
   OutputFiles files;
 

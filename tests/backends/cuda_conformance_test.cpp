@@ -205,6 +205,28 @@ TEST_P(CudaConformance, FewRowsPagesAndAppend) {
   }
 }
 
+// A prompt that continues a cache: many rows, whose keys are appended first; pages of every usual size.
+TEST_P(CudaConformance, ManyRowsPagesAndAppend) {
+  Tally tally;
+  int n = 0;
+  for (const int64_t page_size : {16, 32, 64, 128, 256, 24}) {
+    CaseSpec spec = spec_of({3, 4, 2, 2, 100 + 31 * (n % 3), 300, n % 2 == 0 ? 64 : 128, 64}, GetParam());
+    spec.seed = static_cast<uint64_t>(++n);
+    spec.paged = spec.append = true;
+    spec.page_size = page_size;
+    spec.appended = spec.L;
+    spec.causal = n % 3 == 0 ? CausalMode::kNone : CausalMode::kLowerRight;
+    spec.layout = n % 2 == 0 ? Layout::kSeqMajor : n == 5 ? Layout::kLastStride2 : Layout::kDense;
+    if (n == 4) spec.window = Window{33, 0};
+    check_case(spec, tally);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(tally.refused["efficient"], 0);
+  if (GetParam() != DType::kF32) {
+    EXPECT_EQ(tally.refused["flash_sm80"], 1) << "columns that are not contiguous";
+  }
+}
+
 TEST_P(CudaConformance, Dropout) {
   Tally tally;
   for (const double p : {0.1, 0.5, 1.0})

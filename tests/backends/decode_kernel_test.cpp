@@ -1,6 +1,8 @@
 // The decode kernels' source on the software model of tests/support/cuda_model, without a GPU, against the
 // float64 oracle: who computes what, pipeline, masks, pages, joins. Every case with copies that land at once
 // and late.
+#include "backends/cuda_append/arguments.h"
+#include "backends/cuda_append/kernel.cuh"
 #include "backends/cuda_decode/arguments.h"
 #include "backends/cuda_decode/combine.cuh"
 #include "backends/cuda_decode/kernel.cuh"  // through the model, which comes first on the include path
@@ -29,9 +31,11 @@ std::string run_on_model(AttentionCase& test, const Sharing& sharing, bool late)
   test.out().poison();
   test.lse().poison();
   set_addresses(r, test.outputs(), at, &p);
-  if (p.problem.appended > 0)
-    cuda_model::run({p.problem.batch * p.problem.appended, kCombineThreads},
-                    [&](void*) { decode_append(p); });
+  if (p.problem.appended > 0) {
+    const append::Params rows = append::params_of(r);
+    cuda_model::run({p.problem.batch * p.problem.appended, append::kThreads},
+                    [&](void*) { append::cache_append(rows); });
+  }
   cuda_model::Launch launch{static_cast<int>(forward_blocks(p)), C::kThreads};
   launch.cluster = sharing.join == Join::kCluster ? sharing.parts : 1;
   launch.shared_bytes = sizeof(SharedStorage<C>);
@@ -50,10 +54,11 @@ std::string run_on_model(AttentionCase& test, const Sharing& sharing, bool late)
 }
 
 // Small enough that a block has several steps within few keys.
-using Narrow = Config<Type16::kBf16, 32, 32, 1, 2, 1, 2, 1>;  // 16 rows, 2 teams, key tiles of 32
-using Deep = Config<Type16::kF16, 64, 32, 1, 2, 2, 3, 1>;     // 2 units a step, 3 stages
-using Tall = Config<Type16::kBf16, 32, 48, 4, 1, 4, 2, 1>;    // 64 rows, 4 warps share a chunk of 64 keys
-using Pairs = Config<Type16::kF16, 32, 32, 2, 2, 2, 2, 1>;    // 32 rows, 2 teams of 2 warps
+using Narrow = Config<Type16::kBf16, 32, 32, 1, 2, 1, 2, 1>;   // 16 rows, 2 teams, key tiles of 32
+using Deep = Config<Type16::kF16, 64, 32, 1, 2, 2, 3, 1>;      // 2 units a step, 3 stages
+using Tall = Config<Type16::kBf16, 32, 48, 4, 1, 4, 2, 1>;     // 64 rows, 4 warps share a chunk of 64 keys
+using Between = Config<Type16::kBf16, 80, 48, 1, 2, 1, 2, 1>;  // sizes of instances compiled at first use
+using Pairs = Config<Type16::kF16, 32, 32, 2, 2, 2, 2, 1>;     // 32 rows, 2 teams of 2 warps
 
 template <class C>
 CaseSpec spec(int64_t L, int64_t S) {
@@ -85,6 +90,7 @@ TEST(DecodeKernel, EveryWayToShareTheKeys) {
     check<Deep>(spec<Deep>(2, keys));
   }
   check<Tall>(spec<Tall>(5, 150));
+  check<Between>(spec<Between>(2, 90));
   check<Pairs>(spec<Pairs>(9, 100));
 }
 

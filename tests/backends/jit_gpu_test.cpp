@@ -1,5 +1,5 @@
-// Exact instances on a Hopper GPU: they give what the embedded image over zeros gives, which the conformance
-// grid holds against float64; and what is shown when they are off. First-use time is printed, not judged.
+// Exact instances on a GPU: they give what the embedded image over zeros gives, which the conformance grid
+// holds against float64; and what is shown when they are off. First-use time is printed, not judged.
 #include "attention/plan_cache.h"
 #include "cuda/device.h"
 #include "cuda/nvrtc.h"
@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 class JitOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto info = cuda::device_info(0);
-    if (!info || (*info)->sm() != 90) GTEST_SKIP() << "flash's exact instances are for sm_90a";
     if (const auto nvrtc = cuda::Nvrtc::open(); !nvrtc) GTEST_SKIP() << nvrtc.error().message;
     root_ = fs::temp_directory_path() / ("attnscope-jit-gpu-" + std::to_string(getpid()));
     setenv("ATTNSCOPE_CACHE", root_.c_str(), 1);
@@ -66,12 +64,12 @@ struct Answer {
   std::string described;
 };
 
-Answer answer(const char* jit, AttentionCase& host, DeviceCase& device) {
+Answer answer(const char* backend, const char* jit, AttentionCase& host, DeviceCase& device) {
   const auto began = std::chrono::steady_clock::now();
   setenv("ATTNSCOPE_JIT", jit, 1);
   plan_cache().clear();
-  const auto planned = DeviceCase::must(plan(device.request(), {{"flash"}}));
-  std::printf("head size %lld, %s: plan in %.2f s\n", static_cast<long long>(host.spec().E), jit,
+  const auto planned = DeviceCase::must(plan(device.request(), {{backend}}));
+  std::printf("%s, head size %lld, %s: plan in %.2f s\n", backend, static_cast<long long>(host.spec().E), jit,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   device.poison_outputs();
   DeviceCase::must(run(*planned, device.request(), device.outputs(), device.options()));
@@ -79,23 +77,64 @@ Answer answer(const char* jit, AttentionCase& host, DeviceCase& device) {
   return {values(host.out().view()), values(host.lse().view()), planned->describe()};
 }
 
-TEST_F(JitOnGpu, ExactInstancesGiveWhatTheEmbeddedImageGives) {
+// The same request with instances off and on. `off` is what the plan then says of the embedded image.
+void expect_same(const char* backend, const CaseSpec& spec, const char* off) {
+  AttentionCase host(spec);
+  DeviceCase device(host);
+  const Answer embedded = answer(backend, "off", host, device);
+  EXPECT_THAT(embedded.described, HasSubstr(std::string(off) + ": no exact instance: ATTNSCOPE_JIT=off"));
+  const Answer exact = answer(backend, "on", host, device);
+  EXPECT_THAT(exact.described, HasSubstr("exact instance "));
+  const Tolerance tolerance = tolerance_for(host.request(), false);
+  EXPECT_EQ(compare(host.out().view(), embedded.out, 4 * tolerance.out), "") << exact.described;
+  EXPECT_EQ(compare(host.lse().view(), embedded.lse, 4 * tolerance.lse + 1e-4), "") << exact.described;
+  EXPECT_EQ(host.out().damage(), "");
+  const Answer again = answer(backend, "on", host, device);  // kept in the process
+  EXPECT_EQ(again.out, exact.out);
+}
+
+TEST_F(JitOnGpu, FlashOnHopper) {
+  const auto info = cuda::device_info(0);
+  if (!info || (*info)->sm() != 90) GTEST_SKIP() << "flash's exact instances are for sm_90a";
   for (const int64_t head_dim : {48, 80, 112, 160, 224})
     for (const DType dtype : {DType::kBF16, DType::kF16})
-      for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft}) {
-        AttentionCase host(spec_of(head_dim, dtype, causal));
-        DeviceCase device(host);
-        const Answer embedded = answer("off", host, device);
-        EXPECT_THAT(embedded.described, HasSubstr("over zeros: no exact instance: ATTNSCOPE_JIT=off"));
-        const Answer exact = answer("on", host, device);
-        EXPECT_THAT(exact.described, HasSubstr("exact instance "));
-        const Tolerance tolerance = tolerance_for(host.request(), false);
-        EXPECT_EQ(compare(host.out().view(), embedded.out, 4 * tolerance.out), "") << exact.described;
-        EXPECT_EQ(compare(host.lse().view(), embedded.lse, 4 * tolerance.lse + 1e-4), "") << exact.described;
-        EXPECT_EQ(host.out().damage(), "");
-        const Answer again = answer("on", host, device);  // kept in the process
-        EXPECT_EQ(again.out, exact.out);
-      }
+      for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft})
+        expect_same("flash", spec_of(head_dim, dtype, causal), "over zeros");
+}
+
+TEST_F(JitOnGpu, FlashSm80) {
+  for (const int64_t head_dim : {48, 80, 112, 160, 224})
+    expect_same("flash_sm80", spec_of(head_dim, DType::kBF16, CausalMode::kTopLeft), "over zeros");
+  CaseSpec spec = spec_of(192, DType::kF16, CausalMode::kNone);
+  spec.Ev = 128;
+  expect_same("flash_sm80", spec, "over zeros");
+}
+
+TEST_F(JitOnGpu, FeaturesOfFlashSm80) {
+  for (const int64_t head_dim : {80, 96, 192}) {
+    CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
+    spec.paged = spec.append = true;
+    spec.page_size = 64;
+    spec.appended = spec.L;
+    spec.softcap = 20;
+    expect_same("flash_sm80", spec, "over zeros");
+    spec.paged = spec.append = false;
+    spec.dropout = 0.2;
+    expect_same("flash_sm80", spec, "over zeros");
+  }
+}
+
+TEST_F(JitOnGpu, Decode) {
+  for (const int64_t head_dim : {80, 96, 112, 192})
+    for (const int64_t rows : {1, 8}) {
+      CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
+      spec.L = rows;
+      spec.S = 9000;
+      spec.B = 2;
+      spec.Hk = spec.Hv = 4;
+      spec.kv_lengths = rows == 1;
+      expect_same("decode", spec, "in the general loop");
+    }
 }
 
 }  // namespace

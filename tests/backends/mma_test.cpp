@@ -211,12 +211,22 @@ TEST(MmaRefusals, EfficientTakesMasksAndAnyLayout) {
   EXPECT_EQ(codes_of("efficient", r), Codes{});
 }
 
+TEST(MmaRefusals, BothTakeAppendsOfAnyLength) {
+  for (const int64_t rows : {1, 64, 4096}) {
+    Request r = request_of(1, rows, 64);
+    r.paging.page_size = 64;
+    r.paging.append_k = r.paging.append_v =
+        TensorView::contiguous(r.q.data, DType::kBF16, {1, 2, rows, 64}, r.q.device);
+    EXPECT_EQ(codes_of("flash_sm80", r), Codes{});
+    EXPECT_EQ(codes_of("efficient", r), Codes{});
+  }
+}
+
 TEST(MmaRefusals, BothNameAllTheirReasons) {
   Request r = request_of(1, 8, 8, 264);
   r.limits.splits = 3;
   r.limits.sm_count = 16;
-  r.paging.append_k.data = r.q.data;
-  const Codes both = {"head-dim-too-large", "splits", "sm-count", "append"};
+  const Codes both = {"head-dim-too-large", "splits", "sm-count"};
   EXPECT_EQ(codes_of("flash_sm80", r), both);
   EXPECT_EQ(codes_of("efficient", r), both);
 }

@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kGuard = 64;  // elements before and after
-constexpr int64_t kPageSize = 4;
 
 template <typename T>
 T must(Result<T> result) {
@@ -68,7 +67,8 @@ std::string CaseSpec::name() const {
   if (dropout > 0) text += fmt::format(" dropout {:g}", dropout);
   if (kv_lengths) text += " kv-lengths";
   if (packed) text += " packed";
-  if (paged) text += append ? " paged+append" : " paged";
+  if (paged) text += fmt::format(" pages of {}", page_size);
+  if (append) text += fmt::format(" append {}", appended);
   if (poison_masked) text += " poisoned";
   return text + fmt::format(" seed {}", seed);
 }
@@ -140,9 +140,9 @@ void AttentionCase::make_inputs() {
   fill_normal(q_, s.seed * 10 + 1);
   std::array<int64_t, 4> k_sizes{s.B, s.Hk, s.S, s.E}, v_sizes{s.B, s.Hv, s.S, s.Ev};
   if (s.paged) {
-    const int64_t pages = s.B * ((s.S + kPageSize - 1) / kPageSize) + 3;
-    k_sizes = {pages, s.Hk, kPageSize, s.E};
-    v_sizes = {pages, s.Hv, kPageSize, s.Ev};
+    const int64_t pages = s.B * ((s.S + s.page_size - 1) / s.page_size) + 3;
+    k_sizes = {pages, s.Hk, s.page_size, s.E};
+    v_sizes = {pages, s.Hv, s.page_size, s.Ev};
   }
   k_ = make_tensor(s.dtype, k_sizes, s.layout, true);
   v_ = make_tensor(s.dtype, v_sizes, s.layout, true);
@@ -166,7 +166,7 @@ void AttentionCase::make_lengths() {
     return;
   }
   if (!s.kv_lengths && !s.paged) return;
-  const int64_t added = s.append ? std::min<int64_t>(3, s.S) : 0;
+  const int64_t added = s.append ? std::min(s.appended, s.S) : 0;
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < s.B; ++b)
     lengths.push_back(b == 1 && added == 0 ? 0 : (s.S - added) - (b * 5) % (s.S - added + 1));
@@ -184,16 +184,16 @@ void AttentionCase::make_lengths() {
         }
     return;
   }
-  const int64_t max_pages = (s.S + kPageSize - 1) / kPageSize, pages = k_.view().size(0);
+  const int64_t max_pages = (s.S + s.page_size - 1) / s.page_size, pages = k_.view().size(0);
   table_ = must(Tensor::empty(DType::kI32, {s.B, max_pages}));
   for (int64_t b = 0; b < s.B; ++b)
     for (int64_t n = 0; n < max_pages; ++n) {
-      const bool used = n * kPageSize < lengths[static_cast<size_t>(b)] + added;
+      const bool used = n * s.page_size < lengths[static_cast<size_t>(b)] + added;
       // Pages in scattered order; entries past the length hold garbage that must not be read.
       write_element(table_, used ? static_cast<double>((pages - 1) - (b * max_pages + n)) : -77.0, b, n);
     }
   request_.paging.block_table = table_;
-  request_.paging.page_size = kPageSize;
+  request_.paging.page_size = s.page_size;
   if (!s.append) return;
   append_k_ = make_tensor(s.dtype, {s.B, s.Hk, added, s.E}, s.layout, false);
   append_v_ = make_tensor(s.dtype, {s.B, s.Hv, added, s.Ev}, s.layout, false);

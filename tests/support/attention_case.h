@@ -46,7 +46,8 @@ struct CaseSpec {
   std::optional<double> scale;
   double softcap = 0, dropout = 0;
   bool kv_lengths = false, packed = false, paged = false, append = false, lse = true;
-  bool poison_masked = false;  // NaN in keys and values past the lengths
+  int64_t page_size = 4, appended = 3;  // of a paged case; keys that an append brings, if there are so many
+  bool poison_masked = false;           // NaN in keys and values past the lengths
   uint64_t seed = 1;
   std::string name() const;
 };

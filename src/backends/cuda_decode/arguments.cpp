@@ -111,13 +111,6 @@ Params constant_params(const Request& r, int tile_rows, int tile_keys, const Sha
     p.softcap_out = static_cast<float>(r.softcap * kLog2E);
   }
   p.join = sharing.join;
-  if (p.problem.appended > 0) {
-    copy_strides(r.paging.append_k, p.append_k_strides);
-    copy_strides(r.paging.append_v, p.append_v_strides);
-    p.cache_column_strides[0] = p.cache_column_strides[1] = 1;
-  }
-  p.k_heads = static_cast<int>(r.k.size(1));
-  p.v_heads = static_cast<int>(r.v.size(1));
   return p;
 }
 
@@ -134,12 +127,6 @@ void set_addresses(const Request& r, const Outputs& outputs, void* workspace, Pa
   if (r.wants.lse) {
     p->lse = outputs.lse.as<float>();
     copy_strides(outputs.lse, p->lse_strides);
-  }
-  if (p->problem.appended > 0) {
-    p->append_k = r.paging.append_k.as<const tile::u16>();
-    p->append_v = r.paging.append_v.as<const tile::u16>();
-    p->cache_k = r.k.as<tile::u16>();
-    p->cache_v = r.v.as<tile::u16>();
   }
   p->partial = static_cast<float*>(workspace);
   if (workspace != nullptr) p->partial_state = p->partial + workspace_of(*p).sums / sizeof(float);

@@ -4,7 +4,10 @@
 
 #include "attention/cost.h"
 #include "attention/refusal.h"
+#include "backends/cuda_append/append.h"
+#include "backends/cuda_append/arguments.h"
 #include "backends/cuda_decode/arguments.h"
+#include "backends/cuda_decode/exact.h"
 #include "backends/cuda_decode/heuristics.h"
 #include "backends/cuda_decode/images.h"
 #include "base/event_sink.h"
@@ -33,7 +36,6 @@ using decode::Sharing;
 constexpr std::string_view kName = "decode";
 constexpr std::string_view kForward = "decode_forward";
 constexpr std::string_view kCombine = "decode_combine";
-constexpr std::string_view kAppend = "decode_append";
 constexpr int kToolThreads = 128;
 constexpr int kMaxHeadDim = 256;
 constexpr int64_t kMaxIndex = int64_t{1} << 30;  // keys, rows and blocks are ints in the kernels
@@ -54,13 +56,34 @@ Result<const cuda::Image*> loaded(std::span<const std::byte> bytes, std::string_
 
 // Everything of a plan but the addresses.
 struct Prepared {
-  const EmbeddedImage* embedded = nullptr;
+  EmbeddedImage embedded;
   const cuda::Image* forward = nullptr;
   const cuda::Image* combine = nullptr;  // when pieces go to memory
-  const cuda::Image* append = nullptr;   // when new keys are appended
+  append::Step append;                   // before it
   Params params;
+  std::string note;      // how an exact instance was had, or why not (exact.h); empty: none was wanted
   bool overlap = false;  // sm_90: a kernel may start while the one before it ends
 };
+
+// An exact instance where it is wanted and can be had, else the embedded image.
+Status load_forward(const Request& r, const EmbeddedImage& embedded, const cuda::DeviceInfo& info,
+                    Prepared& p) {
+  decode::ExactImage exact = decode::exact_image(r, embedded, cuda::gpu_target(info.sm()));
+  if (exact.image) {
+    const auto image = loaded(exact.image->bytes(), kForward, exact.image->threads(), info.index);
+    if (image) {
+      p.embedded = *exact.image;
+      p.forward = *image;
+      p.note = exact.note;
+      return {};
+    }
+    exact.note += fmt::format(", but it does not load: {}", image.error().message);
+  }
+  p.embedded = embedded;
+  p.note = exact.note;
+  ATTNSCOPE_ASSIGN(p.forward, loaded(embedded.bytes(), kForward, embedded.threads(), info.index));
+  return {};
+}
 
 class DecodePlan final : public BackendPlan {
  public:
@@ -71,23 +94,22 @@ class DecodePlan final : public BackendPlan {
     if (r.paging.active()) cost_.min_bytes = paged_bytes(r);
     cost_.intermediate_bytes = static_cast<double>(pieces.total());
     cost_.moved_bytes = cost_.min_bytes + 2 * cost_.intermediate_bytes;
-    cost_.kernels = work() ? 1 + (prepared_.combine != nullptr) + (prepared_.append != nullptr) : 0;
+    cost_.kernels = work() ? 1 + (prepared_.combine != nullptr) : 0;
+    cost_.kernels += prepared_.append.needed() ? 1 : 0;
+    cost_.moved_bytes += 2 * static_cast<double>(append::bytes_of(r));
   }
 
   Status run(const Request& r, const Outputs& outputs, const RunOptions& options) const override {
-    if (!work()) return {};
+    if (!work() && !prepared_.append.needed()) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
+    ATTNSCOPE_TRY(prepared_.append.run(r, options.stream));
+    if (!work()) return {};
     ATTNSCOPE_ASSIGN(const cuda::Workspace workspace,
                      cuda::Workspace::acquire(options, workspace_bytes(), device_));
     Params p = prepared_.params;
     decode::set_addresses(r, outputs, workspace.data(), &p);
     const auto stream = static_cast<CUstream>(options.stream);
-    if (prepared_.append != nullptr) {
-      const int64_t bytes = appended_bytes(r);
-      const EventScope scope(kAppend, EventKind::kKernel, bytes, bytes);
-      ATTNSCOPE_TRY(prepared_.append->launch(p.problem.batch * p.problem.appended, &p, stream));
-    }
     ATTNSCOPE_TRY(forward(r, p, stream));
     if (prepared_.combine == nullptr) return {};
     const auto pieces = static_cast<int64_t>(decode::workspace_of(p).total());
@@ -100,20 +122,21 @@ class DecodePlan final : public BackendPlan {
   CostModel cost() const override { return cost_; }
 
   std::vector<std::string> steps() const override {
-    if (!work()) return {"nothing to compute"};
     std::vector<std::string> steps;
+    if (prepared_.append.needed()) steps.push_back(prepared_.append.describe());
+    if (!work()) {
+      steps.emplace_back("nothing to compute");
+      return steps;
+    }
     const Params& p = prepared_.params;
-    if (prepared_.append != nullptr)
-      steps.push_back(fmt::format("kernel {}  {} new keys and values of every batch entry into the cache",
-                                  kAppend, p.problem.appended));
-    const EmbeddedImage& image = *prepared_.embedded;
+    const EmbeddedImage& image = prepared_.embedded;
     steps.push_back(fmt::format(
         "kernel {}  {}: {} tiles of {} rows ({} heads × {} rows packed), {}, {} blocks of {} threads, {} "
-        "registers, {} "
-        "shared",
+        "registers, {} shared{}{}",
         kForward, image.name, p.problem.all_tiles(), image.rows(), p.problem.pack, p.problem.length,
         sharing_text(), decode::forward_blocks(p), image.threads(), prepared_.forward->resources().registers,
-        format_bytes(prepared_.forward->resources().shared_bytes)));
+        format_bytes(prepared_.forward->resources().shared_bytes), prepared_.note.empty() ? "" : "; ",
+        prepared_.note));
     if (prepared_.combine != nullptr)
       steps.push_back(fmt::format("kernel {}  joins the pieces: {} of workspace", kCombine,
                                   format_bytes(static_cast<double>(workspace_bytes()))));
@@ -136,7 +159,7 @@ class DecodePlan final : public BackendPlan {
     const EventScope scope(info);
     cuda::LaunchOptions how;
     how.cluster = p.join == Join::kCluster ? p.problem.parts : 1;
-    how.overlaps_previous = prepared_.overlap && prepared_.append != nullptr;
+    how.overlaps_previous = prepared_.overlap && prepared_.append.needed();
     return prepared_.forward->launch(static_cast<int>(decode::forward_blocks(p)), &p, stream, how);
   }
 
@@ -151,9 +174,6 @@ class DecodePlan final : public BackendPlan {
   static int64_t output_bytes(const Request& r) {
     const int64_t rows = r.batch() * r.heads() * r.q_len();
     return rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
-  }
-  static int64_t appended_bytes(const Request& r) {
-    return 2 * (r.paging.append_k.numel() + r.paging.append_v.numel());
   }
   static double paged_bytes(const Request& r) {
     const auto keys = static_cast<double>(r.batch() * r.kv_len());
@@ -179,7 +199,7 @@ void refuse_features(const Request& r, Refusals& all) {
     all.add("sinks", "takes sinks in f32, bf16 and f16; these are f64", "convert them");
   if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
   const int64_t pack = r.k.size(1) > 0 && r.v.size(1) > 0 && r.heads() > 0 ? decode::packed_heads(r) : 1;
-  if (r.q_len() > decode::kMaxLength && pack * r.q_len() > decode::kMaxPackedRows)
+  if (decode::too_many_rows(r))
     all.add(
         "too-many-rows",
         fmt::format(
@@ -257,29 +277,27 @@ class DecodeBackend final : public Backend {
     const int device = r.q.device.index;
     ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(device));
     const decode::Gpu gpu = gpu_of(*info);
-    Prepared p;
-    p.embedded = decode::choose_image(r, gpu);
-    if (p.embedded == nullptr)
+    const EmbeddedImage* embedded = decode::choose_image(r, gpu);
+    if (embedded == nullptr)
       return fail(ErrorCode::kInternal,
                   fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
-    ATTNSCOPE_ASSIGN(p.forward, loaded(p.embedded->bytes(), kForward, p.embedded->threads(), device));
+    Prepared p;
+    ATTNSCOPE_TRY(load_forward(r, *embedded, *info, p));
     const int sms = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
     decode::Work work;
-    work.row_tiles = decode::row_tiles_of(r, p.embedded->rows());
-    work.key_tiles = (r.kv_len() + p.embedded->keys() - 1) / p.embedded->keys();
+    work.row_tiles = decode::row_tiles_of(r, p.embedded.rows());
+    work.key_tiles = (r.kv_len() + p.embedded.keys() - 1) / p.embedded.keys();
     work.slots = int64_t{sms} * std::max(1, p.forward->resources().blocks_per_sm);
     work.ragged = r.lengths.has_kv_lengths() && r.batch() > 1;
     work.splits = r.limits.splits;
     work.clusters = gpu.clusters;
-    p.params = decode::constant_params(r, p.embedded->rows(), p.embedded->keys(), decode::share_keys(work));
+    p.params = decode::constant_params(r, p.embedded.rows(), p.embedded.keys(), decode::share_keys(work));
     p.overlap = gpu.clusters;
     const std::span<const std::byte> tools = decode::tools(r.q.dtype);
     if (p.params.join == Join::kWorkspace) {
       ATTNSCOPE_ASSIGN(p.combine, loaded(tools, kCombine, kToolThreads, device));
     }
-    if (p.params.problem.appended > 0) {
-      ATTNSCOPE_ASSIGN(p.append, loaded(tools, kAppend, kToolThreads, device));
-    }
+    ATTNSCOPE_ASSIGN(p.append, append::Step::prepare(r));
     return std::make_shared<DecodePlan>(r, p);
   }
 

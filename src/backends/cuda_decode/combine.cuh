@@ -1,6 +1,5 @@
 #pragma once
-// The small kernels around decode_forward: joining pieces that went to memory, and writing new keys and
-// values into a paged cache.
+// The small kernel after decode_forward: joins pieces that went to memory.
 
 #include "backends/cuda_decode/output.cuh"
 
@@ -122,27 +121,6 @@ ATTNSCOPE_D void decode_combine(const Params& p) {
   for (float& x : v) x *= scale;
   store_output<T>(p, batch, at, column, v);
   if (column == 0 && p.lse != nullptr) store_lse(p, batch, at, state);
-}
-
-// One block per new key and batch entry: its rows of all heads go to slot length + i of the cache.
-ATTNSCOPE_D void decode_append(const Params& p) {
-  const Problem& problem = p.problem;
-  let_next_kernel_start();
-  const int batch = int(blockIdx.x) / problem.appended, i = int(blockIdx.x) % problem.appended;
-  const int key = stored_of(problem, batch) + i;
-  if (key >= problem.keys) return;  // no room
-  const int page = p.table[batch * p.table_strides[0] + key / p.page_size * p.table_strides[1]];
-  const int slot = key % p.page_size;
-  const auto copy = [&](u16* cache, const i64* strides, i64 column_stride, const u16* rows,
-                        const i64* row_strides, int heads, int columns) {
-    for (int at = int(threadIdx.x); at < heads * columns; at += kCombineThreads) {
-      const int head = at / columns, column = at % columns;
-      cache[page * strides[0] + head * strides[1] + slot * strides[2] + column * column_stride] =
-          rows[batch * row_strides[0] + head * row_strides[1] + i * row_strides[2] + column * row_strides[3]];
-    }
-  };
-  copy(p.cache_k, p.k_strides, p.cache_column_strides[0], p.append_k, p.append_k_strides, p.k_heads, p.e);
-  copy(p.cache_v, p.v_strides, p.cache_column_strides[1], p.append_v, p.append_v_strides, p.v_heads, p.ev);
 }
 
 }  // namespace attnscope::decode

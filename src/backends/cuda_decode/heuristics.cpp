@@ -50,6 +50,11 @@ int64_t shared_bytes_of(const EmbeddedImage& i) {
   return i.teams * i.stages * i.units * unit + int64_t{i.row_warps} * tile::tile_bytes(16, i.e) + 4096;
 }
 
+bool too_many_rows(const Request& r) {
+  const int64_t pack = r.k.size(1) > 0 && r.v.size(1) > 0 && r.heads() > 0 ? packed_heads(r) : 1;
+  return r.q_len() > kMaxLength && pack * r.q_len() > kMaxPackedRows;
+}
+
 const EmbeddedImage* choose_image(const Request& r, const Gpu& gpu) {
   const bool few_rows = packed_heads(r) * r.q_len() <= kSmallRows;
   const EmbeddedImage* best = nullptr;

@@ -23,6 +23,9 @@ inline constexpr int kSmallRows = 16;
 inline constexpr int64_t kMaxLength = 16;
 inline constexpr int64_t kMaxPackedRows = 64;
 
+// More query rows than these backends' tiles are for: flash's.
+bool too_many_rows(const Request& request);
+
 // The image for the smallest head size that holds the request's, for this GPU; null when there is none.
 const EmbeddedImage* choose_image(const Request& request, const Gpu& gpu);
 

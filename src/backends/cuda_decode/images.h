@@ -27,7 +27,7 @@ struct EmbeddedImage {
 };
 
 std::span<const EmbeddedImage> images();
-// The joining and appending kernels.
+// The joining kernel.
 std::span<const std::byte> tools(DType dtype);
 
 }  // namespace attnscope::decode

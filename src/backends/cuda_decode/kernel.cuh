@@ -261,12 +261,12 @@ struct Block {
     for (int first = 0; first < C::kE / 16; first += kBatch) {
       u32 b[kBatch][C::kUnits][4];
 #pragma unroll
-      for (int c = 0; c < kBatch; ++c)
+      for (int c = 0; c < kBatch && first + c < C::kE / 16; ++c)
 #pragma unroll
         for (int u = 0; u < C::kUnits; ++u)
           ldmatrix(b[c][u], k_address(place, u) + block_offset(16, ldmatrix_b(lane), 0, first + c));
 #pragma unroll
-      for (int c = 0; c < kBatch; ++c) {
+      for (int c = 0; c < kBatch && first + c < C::kE / 16; ++c) {
         if constexpr (!C::kQInRegisters) read_q(q[0], first + c);
         const u32(&a)[4] = q[C::kQInRegisters ? first + c : 0];
 #pragma unroll

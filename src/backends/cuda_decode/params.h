@@ -41,12 +41,6 @@ struct Params {
   Join join;
   float* partial;        // kWorkspace: [slot][rows of a tile][ev] sums of weight · value
   float* partial_state;  // kWorkspace: [slot][rows of a tile][2] maximum (base 2), sum of weights
-  // The kernel that writes new keys and values into the cache.
-  const tile::u16 *append_k, *append_v;  // [batch, heads of k or v, appended, E or Ev]
-  tile::i64 append_k_strides[4], append_v_strides[4];
-  tile::u16 *cache_k, *cache_v;
-  tile::i64 cache_column_strides[2];
-  int k_heads, v_heads;
 };
 
 }  // namespace attnscope::decode

@@ -110,7 +110,7 @@ Params constant_params(const Request& r, const Choice& choice) {
 
 // One image made ready for one request: everything a launch needs but the addresses.
 struct Prepared {
-  const EmbeddedImage* embedded = nullptr;
+  EmbeddedImage embedded;
   const cuda::Image* image = nullptr;
   Schedule schedule;
   Params params;
@@ -119,7 +119,7 @@ struct Prepared {
 };
 
 Result<Prepared> ready(const Request& r, const Choice& choice, int multiprocessors) {
-  Prepared p{choice.image, nullptr, choice.schedule, constant_params(r, choice), 0, {}};
+  Prepared p{*choice.image, nullptr, choice.schedule, constant_params(r, choice), 0, {}};
   p.blocks = std::min(multiprocessors, p.params.tiles);
   ATTNSCOPE_ASSIGN(p.image, flash_sm90::loaded(choice.image->name, choice.image->cubin(),
                                                choice.image->threads(), r.q.device.index));
@@ -133,10 +133,10 @@ Result<Prepared> prepare(const Request& r, int multiprocessors, bool any_output)
                 fmt::format("no image for head sizes {} and {}", r.head_dim(), r.value_dim()));
   flash_sm90::ExactImage exact;
   if (!any_output) exact = flash_sm90::exact_image(r, *choice.image);
-  if (exact.image != nullptr) {
+  if (exact.image) {
     const Schedule schedule =
         flash_sm90::choose_schedule(problem_of(r), shape_of(*exact.image), multiprocessors);
-    Result<Prepared> made = ready(r, {exact.image, schedule}, multiprocessors);
+    Result<Prepared> made = ready(r, {&*exact.image, schedule}, multiprocessors);
     if (made) {
       made->note = exact.note;
       return made;
@@ -180,7 +180,7 @@ class FlashPlan final : public BackendPlan {
         "kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared; {} heads walked "
         "together, "
         "balance {:.1f} %{}{}",
-        kKernel, p.embedded->name, p.embedded->rows(), p.embedded->keys, p.blocks, p.embedded->threads(),
+        kKernel, p.embedded.name, p.embedded.rows(), p.embedded.keys, p.blocks, p.embedded.threads(),
         p.image->resources().registers, format_bytes(p.image->resources().shared_bytes),
         p.schedule.group_heads, 100 * p.schedule.balance, p.note.empty() ? "" : "; ", p.note)};
   }
@@ -189,11 +189,11 @@ class FlashPlan final : public BackendPlan {
   Status launch(const Prepared& prepared, const Request& r, const Outputs& outputs,
                 const RunOptions& options) const {
     Params p = prepared.params;
-    const int keys = prepared.embedded->keys;
+    const int keys = prepared.embedded.keys;
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.q, 64, &p.q));
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.k, keys, &p.k));
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.v, keys, &p.v));
-    if (!prepared.embedded->any_output) ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, outputs.out, 16, &p.o));
+    if (!prepared.embedded.any_output) ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, outputs.out, 16, &p.o));
     p.out = outputs.out.as<uint16_t>();
     for (int d = 0; d < 4; ++d) p.out_strides[d] = outputs.out.stride(d);
     if (r.wants.lse) {

@@ -1,13 +1,11 @@
 #include "backends/cuda_flash_sm90/exact.h"
 
 #include "attention/cost.h"
+#include "backends/cuda_jit/held.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
 
-#include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 
 namespace attnscope::flash_sm90 {
@@ -68,27 +66,6 @@ std::vector<std::string> defines_of(const EmbeddedImage& embedded, const Shape& 
   return defines;
 }
 
-// An instance and the memory of its cubin.
-struct Kept {
-  std::string name, cubin;
-  EmbeddedImage image;
-  std::string note;
-};
-
-Kept keep(const cuda::KernelInstance& instance, cuda::JitKernel kernel, const EmbeddedImage& embedded,
-          const Shape& s) {
-  Kept kept{instance.name, std::move(kernel.cubin), embedded, {}};
-  kept.note = kernel.from_cache ? fmt::format("exact instance from the cache ({})", kernel.compiler)
-                                : fmt::format("exact instance compiled by {} in {:.1f} s", kernel.compiler,
-                                              kernel.compile_s);
-  if (!kernel.note.empty()) kept.note += "; " + kernel.note;
-  kept.image.e = s.e;
-  kept.image.ev = s.ev;
-  kept.image.keys = s.keys;
-  kept.image.warpgroups = s.warpgroups;
-  return kept;
-}
-
 }  // namespace
 
 cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embedded) {
@@ -121,37 +98,36 @@ cuda::WantedInstance wanted_instance(const Request& r) {
       continue;
     if (best == nullptr || image.e + image.ev < best->e + best->ev) best = &image;
   }
-  if (best == nullptr) return {std::nullopt, "takes bf16 and f16 with head sizes up to 256"};
+  if (best == nullptr) return {std::nullopt, "takes bf16 and f16 with head sizes up to 256", false};
   return exact_instance(r, *best);
+}
+
+cuda::WantedInstance wanted_on(const Request& r, const cuda::GpuTarget& gpu) {
+  if (gpu.sm != 90) return {std::nullopt, "is for sm_90a", false};
+  if (r.mask_kind != MaskKind::kNone || r.paging.active())
+    return {std::nullopt, "takes no mask, bias or paged cache", false};
+  if (r.head_dim() % 8 != 0 || r.value_dim() % 8 != 0)
+    return {std::nullopt, "takes head sizes that are multiples of 8", false};
+  return wanted_instance(r);
 }
 
 ExactImage exact_image(const Request& r, const EmbeddedImage& embedded) {
   const cuda::WantedInstance wanted = exact_instance(r, embedded);
   if (!wanted.instance) return {};
-  static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<const Kept>> all;  // elements never move
-  const std::scoped_lock lock(mutex);
-  if (const auto it = all.find(wanted.instance->name); it != all.end()) {
-    const Kept& kept = *it->second;
-    return {kept.cubin.empty() ? nullptr : &kept.image, kept.note};
-  }
-  Result<cuda::JitKernel> kernel = cuda::jit_kernel(*wanted.instance);
-  if (!kernel) {
-    const std::string note = fmt::format("computes head sizes {} and {} over zeros: no exact instance: {}",
-                                         embedded.e, embedded.ev, kernel.error().message);
-    // What was switched off may be switched on again; what failed fails again.
-    if (kernel.error().code != ErrorCode::kInvalidArgument && !note.ends_with("ATTNSCOPE_JIT=off"))
-      all.emplace(wanted.instance->name,
-                  std::make_unique<Kept>(Kept{wanted.instance->name, {}, embedded, note}));
-    return {nullptr, note};
-  }
-  auto kept =
-      std::make_unique<Kept>(keep(*wanted.instance, std::move(*kernel), embedded, shape_for(r, embedded)));
-  kept->image.name = kept->name.c_str();
-  kept->image.begin = reinterpret_cast<const std::byte*>(kept->cubin.data());
-  kept->image.end = kept->image.begin + kept->cubin.size();
-  const Kept& there = *all.emplace(wanted.instance->name, std::move(kept)).first->second;
-  return {&there.image, there.note};
+  const auto held = cuda::held_kernel(*wanted.instance);
+  if (!held->there())
+    return {std::nullopt,
+            fmt::format("computes head sizes {} and {} over zeros: {}", embedded.e, embedded.ev, held->note)};
+  const Shape s = shape_for(r, embedded);
+  EmbeddedImage image = embedded;
+  image.name = held->name.c_str();
+  image.e = s.e;
+  image.ev = s.ev;
+  image.keys = s.keys;
+  image.warpgroups = s.warpgroups;
+  image.begin = held->bytes().data();
+  image.end = image.begin + held->bytes().size();
+  return {image, held->note};
 }
 
 }  // namespace attnscope::flash_sm90

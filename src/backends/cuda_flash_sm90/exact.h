@@ -7,6 +7,7 @@
 #include "backends/cuda_flash_sm90/images.h"
 #include "backends/cuda_jit/families.h"
 
+#include <optional>
 #include <string>
 
 namespace attnscope::flash_sm90 {
@@ -16,10 +17,12 @@ cuda::WantedInstance exact_instance(const Request& request, const EmbeddedImage&
 
 // The same without an image at hand: of those embedded, the one for the smallest head size that fits.
 cuda::WantedInstance wanted_instance(const Request& request);
+cuda::WantedInstance wanted_on(const Request& request, const cuda::GpuTarget& gpu);
 
 struct ExactImage {
-  const EmbeddedImage* image = nullptr;  // for the life of the process; null: the embedded one stays
-  std::string note;                      // how it was had, or why not; empty when none was wanted
+  std::optional<EmbeddedImage>
+      image;         // its memory stays for the life of the process; none: the embedded one stays
+  std::string note;  // how it was had, or why not; empty when none was wanted
 };
 // Has the instance compiled, or takes it from the cache: once per instance and process.
 ExactImage exact_image(const Request& request, const EmbeddedImage& embedded);

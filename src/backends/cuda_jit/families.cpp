@@ -1,13 +1,18 @@
 #include "backends/cuda_jit/families.h"
 
+#include "backends/cuda_decode/exact.h"
 #include "backends/cuda_flash_sm90/exact.h"
+#include "backends/cuda_mma/exact.h"
 
 namespace attnscope::cuda {
 
-// One line a kernel: the backend's name, its architecture, what it wants compiled.
+// One line a kernel: the backend's name, what it wants compiled.
 std::span<const JitFamily> jit_families() {
   static constexpr JitFamily table[] = {
-      {"flash", "sm_90a", flash_sm90::wanted_instance},
+      {"decode", decode::wanted_instance},
+      {"flash", flash_sm90::wanted_on},
+      {"flash_sm80", mma::wanted_by_flash},
+      {"efficient", mma::wanted_by_efficient},
   };
   return table;
 }

@@ -4,6 +4,7 @@
 // families.cpp).
 
 #include "attnscope/attention.h"
+#include "cuda/gpu_target.h"
 #include "cuda/jit.h"
 
 #include <optional>
@@ -20,13 +21,14 @@ std::span<const KernelSource> kernel_sources();
 struct WantedInstance {
   std::optional<KernelInstance> instance;
   std::string why_not;  // one line: "the embedded image fits", "takes head sizes up to 256"
+  bool serves = true;   // false: the backend would not take the request at all on that GPU
 };
 
 struct JitFamily {
   std::string_view backend;  // its name on the command line
-  std::string_view arch;     // of its instances
-  WantedInstance (*wanted)(const Request& request);
+  WantedInstance (*wanted)(const Request& request, const GpuTarget& gpu);
 };
+// In the order in which `auto` asks the backends.
 std::span<const JitFamily> jit_families();
 
 }  // namespace attnscope::cuda

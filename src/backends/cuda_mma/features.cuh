@@ -273,7 +273,8 @@ ATTNSCOPE_D void add_not_finite(const Params& p, const SharedStorage<C>& shared,
        key < min(shared.bad_end * C::kKeys, shared.block_range.end); ++key) {
     const u16* v = loader.value_row(key);
 #pragma unroll 1
-    for (int column = me.lane; column < C::kE; column += kWarp) {
+    for (int first = 0; first < C::kEv; first += kWarp) {  // all lanes together: they ask each other
+      const int column = first + me.lane;
       const u32 bits = column < p.value_columns ? v[column * p.v.column] : 0;
       const bool bad = (bits & kExponentMask<C::kType>) == kExponentMask<C::kType>;
       if (!__any_sync(0xFFFFFFFFu, bad)) continue;

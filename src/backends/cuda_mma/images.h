@@ -20,6 +20,8 @@ struct EmbeddedImage {
   const std::byte *begin, *end;  // a fat binary: code for several architectures, PTX for later ones
   int stages = 1;                // tiles of K and V that shared memory holds
   bool dropout = false;          // takes dropout
+  const char* defines =
+      nullptr;  // what it was compiled with, between semicolons, where exact.h may replace it
 
   std::span<const std::byte> bytes() const { return {begin, static_cast<size_t>(end - begin)}; }
 };

@@ -36,7 +36,7 @@ struct Worker {
   const Params& p;
   SharedStorage<C>& shared;
   float s[C::kMTiles][C::kKeys / 8][4];
-  float o[C::kMTiles][C::kE / 8][4];
+  float o[C::kMTiles][C::kEv / 8][4];
   // Of the rows mma_row(lane, 0) and + 8 of each tile: what the exponential subtracts, a score that was once
   // the largest (plain: in log2 units), and this lane's part of the sum. The lowest number there is loses to
   // every score.
@@ -50,7 +50,7 @@ struct Worker {
       reference[m][0] = reference[m][1] = kLowest;
       sum[m][0] = sum[m][1] = 0.0f;
 #pragma unroll
-      for (int n = 0; n < C::kE / 8; ++n) o[m][n][0] = o[m][n][1] = o[m][n][2] = o[m][n][3] = 0.0f;
+      for (int n = 0; n < C::kEv / 8; ++n) o[m][n][0] = o[m][n][1] = o[m][n][2] = o[m][n][3] = 0.0f;
     }
   }
 
@@ -60,7 +60,7 @@ struct Worker {
 #pragma unroll
     for (int m = 0; m < C::kMTiles; ++m)
 #pragma unroll
-      for (int n = 0; n < C::kE / 8; ++n)
+      for (int n = 0; n < C::kEv / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) zero = fmaf(o[m][n][i], 0.0f, zero);
     return zero == 0.0f;
@@ -154,7 +154,7 @@ struct Worker {
     for (int m = 0; m < C::kMTiles; ++m) {
       sum[m][0] *= rescale[m][0], sum[m][1] *= rescale[m][1];
 #pragma unroll
-      for (int n = 0; n < C::kE / 8; ++n)
+      for (int n = 0; n < C::kEv / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) o[m][n][i] *= rescale[m][i / 2];
     }
@@ -194,7 +194,7 @@ struct Worker {
   // Scores become weights, O += P·V. The exponentials of 16 keys stand between the products of the 16 before
   // them.
   ATTNSCOPE_D void values(int stage, int first) {
-    constexpr int kSteps = C::kKeys / 16, kColumns = C::kE / 16, kWeights = 8 * C::kMTiles;
+    constexpr int kSteps = C::kKeys / 16, kColumns = C::kEv / 16, kWeights = 8 * C::kMTiles;
     const u32 v_at = shared_address_of(shared.v[0]) + stage * C::kVBytes +
                      block_offset(C::kKeys, ldmatrix_b_transposed(thread_in_step(first) % kWarp), 0, 0);
     if constexpr (C::kDropout) draw_kept<C>(p, shared, first);
@@ -252,7 +252,7 @@ struct Worker {
         const float scale = empty ? 0.0f : __fdividef(factor, total) * p.dropout.keep_scale;
         const bool zero = empty || p.dropout.drop_all != 0;
 #pragma unroll
-        for (int n = 0; n < C::kE / 8; ++n) {
+        for (int n = 0; n < C::kEv / 8; ++n) {
           const float x = o[m][n][2 * half] * scale, y = o[m][n][2 * half + 1] * scale;
           store_shared(stage + swizzled_offset(C::kRows, row_here, 8 * n + at.column()),
                        zero ? 0u : pack16<C::kType>(x, y));

@@ -16,10 +16,11 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 template <Type16 kT>
 inline constexpr u32 kExponentMask = kT == Type16::kBf16 ? 0x7F80u : 0x7C00u;
 
-template <Type16 kT, int E, int MTiles, int Warps, int Keys, int Stages, int Features>
+template <Type16 kT, int E, int Ev, int MTiles, int Warps, int Keys, int Stages, int Features>
 struct Config {
   static constexpr Type16 kType = kT;
-  static constexpr int kE = E;            // columns of Q, K, V and O
+  static constexpr int kE = E;            // columns of Q and K
+  static constexpr int kEv = Ev;          // of V and O
   static constexpr int kMTiles = MTiles;  // 16-row tiles of a warp
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = kWarp * Warps;
@@ -32,9 +33,9 @@ struct Config {
       Features >= 2;  // an image of its own: its branches cost the others registers
   ATTNSCOPE_D static int stage(int tile) { return Stages == 2 ? tile & 1 : 0; }
   static constexpr int kKBytes = tile_bytes(Keys, E);
-  static constexpr int kVBytes = tile_bytes(Keys, E);
+  static constexpr int kVBytes = tile_bytes(Keys, Ev);
 
-  static_assert(E % 32 == 0 && Keys % 32 == 0, "products take 16 × 16 blocks in pairs");
+  static_assert(E % 16 == 0 && Ev % 16 == 0 && Keys % 32 == 0, "products take blocks of 16 × 16");
   static_assert(MTiles <= 2, "a lane of a warp finds the keys of one row");
   static_assert(Stages == 1 || Features == 0, "the mask's tile has one stage");
 };
@@ -52,7 +53,7 @@ struct alignas(16) Range {
 
 template <class C>
 struct alignas(1024) SharedStorage {
-  u8 q[tile_bytes(C::kRows, C::kE)];  // then O
+  u8 q[tile_bytes(C::kRows, C::kE > C::kEv ? C::kE : C::kEv)];  // then O
   u8 k[C::kStages][C::kKBytes];
   u8 v[C::kStages][C::kVBytes];
   u8 mask[C::kFeatured ? C::kRows * C::kKeys * 4 : 16];  // each warp its own rows (features.cuh)
@@ -175,9 +176,9 @@ struct Lane {
 
 // How the threads of a block divide a tile into pieces of 16 bytes: a thread stays in its column and goes
 // down the rows.
-template <class C, int kTileRows>
+template <class C, int kTileRows, int kColumns>
 struct Pieces {
-  static constexpr int kPerRow = C::kE / 8;
+  static constexpr int kPerRow = kColumns / 8;
   // As many rows at once as there are threads for, a number that divides 8 or is a multiple of it.
   static constexpr int kFit = C::kThreads / kPerRow;
   static constexpr int kRowStep = kFit >= 8 ? kFit / 8 * 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
@@ -200,10 +201,10 @@ struct Pieces {
 
 // Rows first … of a matrix to a tile; rows outside [begin, end) and columns past `columns` become 0 and are
 // not read.
-template <class C, int kTileRows, class RowAt>
+template <class C, int kTileRows, int kColumns, class RowAt>
 ATTNSCOPE_D void load_tile(u32 to, int first, int begin, int end, int columns, bool aligned, bool paged,
                            i64 row_stride, i64 column_stride, RowAt row_at) {
-  using Division = Pieces<C, kTileRows>;
+  using Division = Pieces<C, kTileRows, kColumns>;
   const Division pieces(thread_in_step(first));
   if (!pieces.active()) return;
   if (C::kFeatured && (!aligned || paged)) {
@@ -236,9 +237,9 @@ ATTNSCOPE_D void load_tile(u32 to, int first, int begin, int end, int columns, b
 template <class C>
 ATTNSCOPE_D void load_queries(const Params& p, SharedStorage<C>& shared, const Place& place) {
   const u16* q = static_cast<const u16*>(p.q.data) + place.batch * p.q.batch + place.head * p.q.head;
-  load_tile<C, C::kRows>(shared_address_of(shared.q), place.row_block * C::kRows, 0, p.rows, p.columns,
-                         p.q_aligned != 0, false, p.q.row, p.q.column,
-                         [&](int row) { return q + row * p.q.row; });
+  load_tile<C, C::kRows, C::kE>(shared_address_of(shared.q), place.row_block * C::kRows, 0, p.rows, p.columns,
+                                p.q_aligned != 0, false, p.q.row, p.q.column,
+                                [&](int row) { return q + row * p.q.row; });
 }
 
 template <class C>
@@ -256,19 +257,20 @@ struct Loader {
     return base + page * t.batch + (row - n * p.paging.page_size) * t.row;
   }
   // Keys tile · kKeys … of a tensor.
+  template <int kColumns>
   ATTNSCOPE_D void load(u32 to, int tile, const u16* base, const Strided& t, int columns,
                         bool aligned) const {
     const Range whole = shared.block_range;
-    load_tile<C, C::kKeys>(to, tile * C::kKeys, whole.begin, whole.end, columns, aligned, paged(), t.row,
-                           t.column, [&](int row) { return row_of(base, t, row); });
+    load_tile<C, C::kKeys, kColumns>(to, tile * C::kKeys, whole.begin, whole.end, columns, aligned, paged(),
+                                     t.row, t.column, [&](int row) { return row_of(base, t, row); });
   }
   ATTNSCOPE_D void keys(int stage, int tile) const {
-    load(shared_address_of(shared.k[0]) + stage * C::kKBytes, tile, shared.k_base, p.k, p.columns,
-         p.k_aligned != 0);
+    load<C::kE>(shared_address_of(shared.k[0]) + stage * C::kKBytes, tile, shared.k_base, p.k, p.columns,
+                p.k_aligned != 0);
   }
   ATTNSCOPE_D void values(int stage, int tile) const {
-    load(shared_address_of(shared.v[0]) + stage * C::kVBytes, tile, shared.v_base, p.v, p.value_columns,
-         p.v_aligned != 0);
+    load<C::kEv>(shared_address_of(shared.v[0]) + stage * C::kVBytes, tile, shared.v_base, p.v,
+                 p.value_columns, p.v_aligned != 0);
   }
   ATTNSCOPE_D bool in_range(int key) const {
     return key >= shared.block_range.begin && key < shared.block_range.end;
@@ -279,13 +281,14 @@ struct Loader {
   // rows that see them. After the barrier that follows V's arrival; ends with one.
   ATTNSCOPE_D void clear_not_finite(int stage, int tile) const {
     const u32 at = shared_address_of(shared.v[0]) + stage * C::kVBytes;
-    const Pieces<C, C::kKeys> pieces(thread_in_step(tile));
+    using Division = Pieces<C, C::kKeys, C::kEv>;
+    const Division pieces(thread_in_step(tile));
     constexpr u32 kMask = kExponentMask<C::kType> * 0x10001u;
     constexpr u32 kOne = (kExponentMask<C::kType> & (~kExponentMask<C::kType> + 1u)) * 0x10001u;
     u32 found = 0;
     if (pieces.active()) {
 #pragma unroll 1
-      for (int turn = 0; turn < Pieces<C, C::kKeys>::kTurns; ++turn) {
+      for (int turn = 0; turn < Division::kTurns; ++turn) {
         u32 w[4];
         load_shared(w, at + pieces.offset(turn));
 #pragma unroll
@@ -318,7 +321,7 @@ ATTNSCOPE_D void prepare_block(const Params& p, SharedStorage<C>& shared) {
 // The 16 · kMTiles rows from `first` of the block, staged in shared memory, to global memory by one warp.
 template <class C>
 ATTNSCOPE_D void store_rows(const Params& p, u32 stage, const Place& place, int first, int lane) {
-  constexpr int kPerRow = C::kE / 8;
+  constexpr int kPerRow = C::kEv / 8;
   u16* out = static_cast<u16*>(p.out) + place.batch * p.out_batch + place.head * p.out_head;
 #pragma unroll
   for (int turn = 0; turn < C::kWarpRows * kPerRow / kWarp; ++turn) {

@@ -3,6 +3,9 @@
 #include "attention/cost.h"
 #include "attention/dropout_bits.h"
 #include "attention/geometry.h"
+#include "backends/cuda_append/append.h"
+#include "backends/cuda_append/arguments.h"
+#include "backends/cuda_mma/exact.h"
 #include "backends/cuda_mma/params.h"
 #include "base/event_sink.h"
 #include "base/text.h"
@@ -116,18 +119,13 @@ Geometry geometry_of(const Request& r) {
   g.cu_q = index_vector(r.lengths.cu_q);
   g.cu_k = index_vector(r.lengths.cu_k);
   g.sequences = r.lengths.packed() ? static_cast<int>(r.lengths.cu_q.size(0) - 1) : 0;
+  g.appended = static_cast<int>(appended_keys(r));
   return g;
 }
 
 bool needs_natural_scores(const Request& r) {
   return r.mask_kind == MaskKind::kBias || r.softcap > 0 || r.alibi_slopes.data != nullptr ||
          r.effective_scale() <= 0;
-}
-
-bool needs_features(const Request& r) {
-  return r.mask_kind != MaskKind::kNone || r.softcap > 0 || r.alibi_slopes.data != nullptr ||
-         r.paging.active() || !misalignment(r.q).empty() || !misalignment(r.k).empty() ||
-         !misalignment(r.v).empty();
 }
 
 // Heads walked together. A causal mask wants many, so that the long row blocks of all come first and the
@@ -188,58 +186,71 @@ Params params_of(const Request& r, const EmbeddedImage& image, int64_t l2_bytes)
 }
 
 struct Choice {
-  const EmbeddedImage* embedded = nullptr;
+  EmbeddedImage embedded;
   const cuda::Image* image = nullptr;
+  std::string note;  // how an exact instance was had, or why not (exact.h); empty: none was wanted
 };
 
-// Of the images for the smallest head size that holds the request's, plain if that is enough, the one of
-// which most threads fit a multiprocessor of this GPU; of equals the one with more stages.
-Result<Choice> choose_image(const Request& r, std::span<const EmbeddedImage> images) {
-  const int64_t columns = std::max(r.head_dim(), r.value_dim());
-  const bool featured = needs_features(r), dropout = r.dropout.p > 0 && r.dropout.p < 1;
-  const auto takes = [&](const EmbeddedImage& i) {
-    return i.dtype == r.q.dtype && i.e >= columns && (i.featured || !featured) && (i.dropout || !dropout);
-  };
-  const auto rank = [](const EmbeddedImage& i) { return std::tuple(i.e, i.dropout, i.featured); };
-  const EmbeddedImage* first = nullptr;
-  for (const EmbeddedImage& image : images)
-    if (takes(image) && (first == nullptr || rank(image) < rank(*first))) first = &image;
-  if (first == nullptr)
-    return fail(ErrorCode::kInternal, fmt::format("no image of {} for head sizes {} and {}",
-                                                  dtype_name(r.q.dtype), r.head_dim(), r.value_dim()));
+// Of the images as good as `first` the one of which most threads fit a multiprocessor of this GPU; of equals
+// the one with more stages.
+Result<Choice> choose_embedded(const EmbeddedImage& first, std::span<const EmbeddedImage> images,
+                               int device) {
   Choice best;
   std::pair<int, int> best_value;
   for (const EmbeddedImage& embedded : images) {
-    if (!takes(embedded) || rank(embedded) != rank(*first)) continue;
-    ATTNSCOPE_ASSIGN(const cuda::Image* image, loaded(embedded, r.q.device.index));
+    if (!same_rank(embedded, first)) continue;
+    ATTNSCOPE_ASSIGN(const cuda::Image* image, loaded(embedded, device));
     const std::pair value(image->resources().blocks_per_sm * embedded.threads, embedded.stages);
-    if (best.image == nullptr || value > best_value) best = {&embedded, image}, best_value = value;
+    if (best.image == nullptr || value > best_value) best = {embedded, image, {}}, best_value = value;
   }
   return best;
 }
 
+// An exact instance where it is wanted and can be had, else an embedded image.
+Result<Choice> choose_image(const Request& r, std::span<const EmbeddedImage> images,
+                            const cuda::DeviceInfo& info) {
+  const EmbeddedImage* first = smallest_image(r, images);
+  if (first == nullptr)
+    return fail(ErrorCode::kInternal, fmt::format("no image of {} for head sizes {} and {}",
+                                                  dtype_name(r.q.dtype), r.head_dim(), r.value_dim()));
+  ExactImage exact = exact_image(r, *first, cuda::gpu_target(info.sm()));
+  if (exact.image) {
+    if (const auto image = loaded(*exact.image, info.index))
+      return Choice{*exact.image, *image, exact.note};
+    else
+      exact.note += fmt::format(", but it does not load: {}", image.error().message);
+  }
+  ATTNSCOPE_ASSIGN(Choice choice, choose_embedded(*first, images, info.index));
+  choice.note = exact.note;
+  return choice;
+}
+
 class FusedPlan final : public BackendPlan {
  public:
-  FusedPlan(const Request& r, std::string_view kernel, const EmbeddedImage& embedded,
-            const cuda::Image& image, int64_t l2_bytes)
+  FusedPlan(const Request& r, std::string_view kernel, const Choice& choice, append::Step append,
+            int64_t l2_bytes)
       : kernel_(kernel),
-        embedded_(embedded),
-        image_(image),
+        embedded_(choice.embedded),
+        image_(*choice.image),
+        note_(choice.note),
+        append_(std::move(append)),
         device_(r.q.device.index),
         l2_bytes_(l2_bytes),
         cost_(base_cost(r)) {
-    const Params p = params_of(r, embedded, l2_bytes);
+    const Params p = params_of(r, embedded_, l2_bytes);
     blocks_ = p.row_blocks * p.all_heads;
-    cost_.kernels = blocks_ > 0 ? 1 : 0;
-    cost_.moved_bytes = cost_.min_bytes;
+    cost_.kernels = (blocks_ > 0 ? 1 : 0) + (append_.needed() ? 1 : 0);
+    cost_.moved_bytes = cost_.min_bytes + 2 * static_cast<double>(append::bytes_of(r));
     const int64_t rows = r.batch() * r.heads() * r.q_len();
     written_ = rows * (r.value_dim() * static_cast<int64_t>(dtype_size(r.q.dtype)) + (r.wants.lse ? 4 : 0));
   }
 
   Status run(const Request& r, const Outputs& outputs, const RunOptions& options) const override {
-    if (blocks_ == 0) return {};
+    if (blocks_ == 0 && !append_.needed()) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
+    ATTNSCOPE_TRY(append_.run(r, options.stream));
+    if (blocks_ == 0) return {};
     Params p = params_of(r, embedded_, l2_bytes_);
     const Strided out = strided(outputs.out);
     p.out = outputs.out.data;
@@ -262,16 +273,25 @@ class FusedPlan final : public BackendPlan {
 
   CostModel cost() const override { return cost_; }
   std::vector<std::string> steps() const override {
-    if (blocks_ == 0) return {"nothing to compute"};
-    return {fmt::format("kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared",
-                        kernel_, embedded_.name, embedded_.rows, embedded_.keys, blocks_, embedded_.threads,
-                        image_.resources().registers, format_bytes(image_.resources().shared_bytes))};
+    std::vector<std::string> steps;
+    if (append_.needed()) steps.push_back(append_.describe());
+    if (blocks_ == 0)
+      steps.emplace_back("nothing to compute");
+    else
+      steps.push_back(
+          fmt::format("kernel {}  {}: {} × {} tiles, {} blocks of {} threads, {} registers, {} shared{}{}",
+                      kernel_, embedded_.name, embedded_.rows, embedded_.keys, blocks_, embedded_.threads,
+                      image_.resources().registers, format_bytes(image_.resources().shared_bytes),
+                      note_.empty() ? "" : "; ", note_));
+    return steps;
   }
 
  private:
   std::string_view kernel_;
-  const EmbeddedImage& embedded_;
+  const EmbeddedImage embedded_;
   const cuda::Image& image_;
+  const std::string note_;
+  append::Step append_;
   int device_;
   int64_t l2_bytes_;
   CostModel cost_;
@@ -311,8 +331,6 @@ void refuse_common(const Request& r, Refusals& all) {
             fmt::format("{} rows, {} keys or {} blocks are more than {}", r.q_len(), r.kv_len(), blocks,
                         kMaxIndex),
             "split the batch");
-  if (r.paging.append_k.data != nullptr)
-    all.add("append", "does not write new keys to a paged cache", "use decode, or append first");
   if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
   if (r.limits.splits > 1)
     all.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),
@@ -324,9 +342,10 @@ void refuse_common(const Request& r, Refusals& all) {
 
 Result<std::shared_ptr<const BackendPlan>> make_plan(const Request& r, std::string_view kernel,
                                                      std::span<const EmbeddedImage> images) {
-  ATTNSCOPE_ASSIGN(const Choice choice, choose_image(r, images));
   ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(r.q.device.index));
-  return std::make_shared<FusedPlan>(r, kernel, *choice.embedded, *choice.image, info->l2_bytes);
+  ATTNSCOPE_ASSIGN(const Choice choice, choose_image(r, images, *info));
+  ATTNSCOPE_ASSIGN(append::Step append, append::Step::prepare(r));
+  return std::make_shared<FusedPlan>(r, kernel, choice, std::move(append), info->l2_bytes);
 }
 
 }  // namespace attnscope::mma

@@ -12,7 +12,7 @@
 
 namespace attnscope::mma {
 
-// Reasons that hold for all of them: head sizes above 256, appends, splits, an old GPU, sizes past 32 bits, …
+// Reasons that hold for all of them: head sizes above 256, splits, an old GPU, sizes past 32 bits, …
 void refuse_common(const Request& request, Refusals& refusals);
 
 // Why 16-byte copies cannot load the tensor; empty when they can.

@@ -4,6 +4,9 @@
 #ifndef ATTNSCOPE_TYPE
 #define ATTNSCOPE_TYPE kBf16
 #endif
+#ifndef ATTNSCOPE_EV
+#define ATTNSCOPE_EV ATTNSCOPE_E
+#endif
 #ifndef ATTNSCOPE_BLOCKS
 #define ATTNSCOPE_BLOCKS 2
 #endif
@@ -15,8 +18,8 @@
 #endif
 
 namespace attnscope::mma {
-using Chosen = Config<tile::Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_MTILES, ATTNSCOPE_WARPS,
-                      ATTNSCOPE_KEYS, ATTNSCOPE_STAGES, ATTNSCOPE_FEATURES>;
+using Chosen = Config<tile::Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_MTILES,
+                      ATTNSCOPE_WARPS, ATTNSCOPE_KEYS, ATTNSCOPE_STAGES, ATTNSCOPE_FEATURES>;
 static_assert(sizeof(SharedStorage<Chosen>) <= 99 * 1024 || ATTNSCOPE_STAGES == 2,
               "shared memory that sm_86, sm_89 and sm_120 have");
 }  // namespace attnscope::mma
