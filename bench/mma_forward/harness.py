@@ -381,14 +381,14 @@ def fitting(D, Dv, wanted):
 
 
 if mode == 'sizes':
-    for D, Dv in [(48, 48), (80, 80), (112, 112), (160, 160), (192, 128), (224, 224)]:
+    for D, Dv in [(48, 48), (80, 80), (112, 112), (144, 144), (160, 160), (176, 176), (192, 192), (192, 128), (208, 208), (224, 224)]:
         for causal in (True, False):
             q, k, v = (rnd(4, 16, 2048, d, seed=n) for n, d in enumerate((D, D, Dv)))
             out = torch.empty_like(v)
             calls = {n: im.prepare(q, k, v, out, causal=int(causal)) for n, im in fitting(D, Dv, False)}
             if D == Dv: calls['flash'] = torch_call(SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal)
             if len(calls) > 1: row(f"{D}/{Dv} {'causal' if causal else 'full'}", calls, 'flash' if D == Dv else next(iter(calls)))
-    for D in (48, 80, 96, 112, 160, 192, 224):
+    for D in (48, 80, 96, 112, 144, 160, 176, 192, 224):
         q, k, v = (rnd(4, 16, 2048, D, seed=n) for n in range(3))
         out = torch.empty_like(v)
         m = torch.rand(1, 1, 2048, 2048, device=dev) > 0.2

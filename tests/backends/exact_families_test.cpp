@@ -61,7 +61,7 @@ TEST(MmaExact, SizesBetweenTwoImages) {
   EXPECT_EQ(mma_name(prefill(240, 240)), "") << "6 % are not worth it";
   EXPECT_EQ(mma_name(prefill(80, 80)), "mma_e80_v80_r128_k64_s2_bf16_exact");
   EXPECT_EQ(mma_name(prefill(112, 112)), "mma_e112_v112_r128_k64_s2_bf16_exact");
-  EXPECT_EQ(mma_name(prefill(192, 128)), "mma_e192_v128_r128_k64_s1_bf16_exact") << "E and Ev apart";
+  EXPECT_EQ(mma_name(prefill(192, 128)), "mma_e192_v128_r64_k64_s1_bf16_exact") << "E and Ev apart";
   EXPECT_EQ(mma_name(prefill(72, 72)), mma_name(prefill(80, 80)));
   EXPECT_EQ(mma_name(prefill(80, 80), kAda), "mma_e80_v80_r128_k64_s1_bf16_exact") << "100 KB: one stage";
   EXPECT_THAT(mma::wanted_by_flash(request_of(80, 80, 16, 16), kHopper).why_not, HasSubstr("too short"));
@@ -76,6 +76,10 @@ TEST(MmaExact, FeaturedImagesHaveFewerSizes) {
   r.mask_kind = MaskKind::kBool;
   EXPECT_FALSE(mma::wanted_by_flash(r, kHopper).serves);
   EXPECT_EQ(name_of(mma::wanted_by_efficient(r, kHopper)), "mma_e96_v96_r128_k64_s1_bf16_featured_exact");
+  Request wide = prefill(192, 192);
+  wide.softcap = 3;
+  EXPECT_EQ(mma_name(wide), "mma_e192_v192_r64_k64_s1_bf16_featured_exact")
+      << "not the 32 keys a step of 256";
   r.dropout.p = 0.5;
   EXPECT_THAT(name_of(mma::wanted_by_efficient(r, kHopper)), HasSubstr("_dropout_exact"));
   Request f32 = prefill(80, 80);
