@@ -76,6 +76,9 @@ TEST(MmaExact, FeaturedImagesHaveFewerSizes) {
   r.mask_kind = MaskKind::kBool;
   EXPECT_FALSE(mma::wanted_by_flash(r, kHopper).serves);
   EXPECT_EQ(name_of(mma::wanted_by_efficient(r, kHopper)), "mma_e96_v96_r128_k64_s1_bf16_featured_exact");
+  Request slower = prefill(112, 112);
+  slower.softcap = 3;
+  EXPECT_THAT(mma::wanted_by_flash(slower, kHopper).why_not, HasSubstr("faster over zeros"));
   Request wide = prefill(192, 192);
   wide.softcap = 3;
   EXPECT_EQ(mma_name(wide), "mma_e192_v192_r64_k64_s1_bf16_featured_exact")

@@ -46,11 +46,16 @@ int define_of(const EmbeddedImage& image, std::string_view name) {
   return 0;
 }
 
-// One 16-row tile a warp and as many blocks as registers then allow: for sizes between 128 and 192, and for
-// the featured 112, which spills with two. On an H200 160 then takes 0.88 (causal 0.92) of its time with the
-// settings of 192, and featured 160 and 192 take 0.71 of theirs with the 32 keys a step of 256.
+// Between 128 and 192: one 16-row tile a warp and as many blocks as registers then allow. On an H200 160
+// takes 0.88 (causal 0.92) of its time with the settings of 192, and featured 160 and 192 take 0.71 of theirs
+// with the 32 keys a step of 256.
 bool use_small_tiles(const EmbeddedImage& embedded, int columns) {
-  return embedded.e > 128 ? columns <= 192 : embedded.featured && !embedded.dropout && columns > 96;
+  return embedded.e > 128 && columns <= 192;
+}
+
+// The featured 112 spills with the settings of 128 and is slower than 128 over zeros with smaller tiles.
+bool is_slower(const EmbeddedImage& embedded, const Shape& s) {
+  return embedded.featured && !embedded.dropout && embedded.e == 128 && std::max(s.e, s.ev) > 96;
 }
 
 // The embedded image's settings with other sizes; two stages where as many blocks fit as with one.
@@ -66,7 +71,7 @@ Shape shape_for(const Request& r, const EmbeddedImage& embedded, const cuda::Gpu
     s.mtiles = 1;
     s.warps = 4;
     s.keys = 64;
-    s.blocks = embedded.featured && embedded.e > 128 ? 2 : 3;
+    s.blocks = embedded.featured ? 2 : 3;
   }
   if (embedded.featured || embedded.e > 128) return s;
   Shape two = s;
@@ -134,6 +139,7 @@ cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embed
     if (saving < kLeastSaving)
       return {std::nullopt,
               fmt::format("only {:.0f} % of the products of {} are over zeros", 100 * saving, embedded.name)};
+    if (is_slower(embedded, s)) return {std::nullopt, fmt::format("{} is faster over zeros", embedded.name)};
     if (base_cost(r).flops < kLeastFlops)
       return {std::nullopt, "the call is too short to gain from an exact instance"};
   }
