@@ -102,6 +102,20 @@ TEST_F(JitOnGpu, FlashOnHopper) {
         expect_same("flash", spec_of(head_dim, dtype, causal), "over zeros");
 }
 
+TEST_F(JitOnGpu, FeaturesOfFlashOnHopper) {
+  const auto info = cuda::device_info(0);
+  if (!info || (*info)->sm() != 90) GTEST_SKIP() << "flash's exact instances are for sm_90a";
+  for (const int64_t head_dim : {80, 96, 160, 192, 224}) {
+    CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
+    spec.window = {700, 0};
+    expect_same("flash", spec, "over zeros");
+    spec.window = {};
+    if (head_dim <= 128) continue;
+    spec.softcap = 20;
+    expect_same("flash", spec, "over zeros");
+  }
+}
+
 TEST_F(JitOnGpu, FlashSm80) {
   for (const int64_t head_dim : {48, 80, 112, 160, 224})
     expect_same("flash_sm80", spec_of(head_dim, DType::kBF16, CausalMode::kTopLeft), "over zeros");

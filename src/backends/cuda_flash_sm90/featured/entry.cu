@@ -4,6 +4,9 @@
 #ifndef ATTNSCOPE_STORE
 #define ATTNSCOPE_STORE kDirect
 #endif
+#ifndef ATTNSCOPE_Q_STAGES
+#define ATTNSCOPE_Q_STAGES (ATTNSCOPE_E <= 192 ? 2 : 1)
+#endif
 #ifndef ATTNSCOPE_TRANSFORM
 #define ATTNSCOPE_TRANSFORM 0
 #endif
@@ -12,7 +15,7 @@ namespace attnscope::flash_sm90 {
 struct Chosen
     : FeaturedConfig<
           Config<Type16::ATTNSCOPE_TYPE, ATTNSCOPE_E, ATTNSCOPE_EV, ATTNSCOPE_COLUMNS, ATTNSCOPE_CONSUMERS,
-                 false, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE, ATTNSCOPE_E <= 192 ? 2 : 1>> {
+                 false, Order::ATTNSCOPE_ORDER, Store::ATTNSCOPE_STORE, ATTNSCOPE_Q_STAGES>> {
   static constexpr bool kTransform = ATTNSCOPE_TRANSFORM;  // softcap, ALiBi, dropout
 };
 }  // namespace attnscope::flash_sm90
