@@ -39,36 +39,42 @@ uint32_t random_word(uint64_t seed, uint64_t offset, uint64_t row, uint64_t key)
 
 }  // namespace
 
-Reference::Reference(const Request& request) : request_(request) {
-  kv_len_ = request.paging.active() ? request.paging.block_table.size(1) * request.paging.page_size
-                                    : request.k.size(2);
-  widen(request.k, request.paging.append_k, k_);
-  widen(request.v, request.paging.append_v, v_);
+Reference::Reference(const Request& request)
+    : request_(request),
+      kv_len_(request.paging.active() ? request.paging.block_table.size(1) * request.paging.page_size
+                                      : request.k.size(2)) {
+  const int64_t batches = request.paging.active() ? request.paging.block_table.size(0) : request.k.size(0);
+  k_ = Panels(static_cast<size_t>(batches * request.k.size(1)));
+  v_ = Panels(static_cast<size_t>(batches * request.v.size(1)));
 }
 
-void Reference::widen(const TensorView& cache, const TensorView& appended, std::vector<double>& into) const {
+const double* Reference::widened(Panels& panels, const TensorView& cache, const TensorView& appended,
+                                 int64_t b, int64_t h) const {
+  Panel& panel = panels[static_cast<size_t>(b * cache.size(1) + h)];
+  std::call_once(panel.made, [&] { widen(cache, appended, b, h, panel.values); });
+  return panel.values.data();
+}
+
+void Reference::widen(const TensorView& cache, const TensorView& appended, int64_t b, int64_t h,
+                      std::vector<double>& into) const {
   const Paging& paging = request_.paging;
-  const int64_t batches = paging.active() ? paging.block_table.size(0) : cache.size(0);
-  const int64_t heads = cache.size(1), width = cache.size(3);
-  into.assign(static_cast<size_t>(batches * heads * kv_len_ * width), 0.0);
-  for (int64_t b = 0; b < batches; ++b) {
-    const int64_t stored = paging.active() ? read_int(request_.lengths.kv_lengths, b) : kv_len_;
-    const int64_t total = appended.data != nullptr && paging.active() ? stored + appended.size(2) : stored;
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t j = 0; j < std::min(total, kv_len_); ++j) {
-        double* row = into.data() + ((b * heads + h) * kv_len_ + j) * width;
-        for (int64_t e = 0; e < width; ++e) {
-          if (j >= stored) {
-            row[e] = read_element(appended, b, h, j - stored, e);
-          } else if (paging.active()) {
-            const int32_t page =
-                paging.block_table.as<int32_t>()[element_offset(paging.block_table, b, j / paging.page_size)];
-            row[e] = read_element(cache, page, h, j % paging.page_size, e);
-          } else {
-            row[e] = read_element(cache, b, h, j, e);
-          }
-        }
+  const int64_t width = cache.size(3);
+  into.assign(static_cast<size_t>(kv_len_ * width), 0.0);
+  const int64_t stored = paging.active() ? read_int(request_.lengths.kv_lengths, b) : kv_len_;
+  const int64_t total = appended.data != nullptr && paging.active() ? stored + appended.size(2) : stored;
+  for (int64_t j = 0; j < std::min(total, kv_len_); ++j) {
+    double* row = into.data() + j * width;
+    for (int64_t e = 0; e < width; ++e) {
+      if (j >= stored) {
+        row[e] = read_element(appended, b, h, j - stored, e);
+      } else if (paging.active()) {
+        const int32_t page =
+            paging.block_table.as<int32_t>()[element_offset(paging.block_table, b, j / paging.page_size)];
+        row[e] = read_element(cache, page, h, j % paging.page_size, e);
+      } else {
+        row[e] = read_element(cache, b, h, j, e);
       }
+    }
   }
 }
 
@@ -117,8 +123,8 @@ void Reference::row(int64_t b, int64_t h, int64_t i, ReferenceRow& result) const
   const Request& r = request_;
   const int64_t e_dim = r.q.size(3), ev_dim = r.v.size(3);
   const int64_t k_head = h / (r.q.size(1) / r.k.size(1)), v_head = h / (r.q.size(1) / r.v.size(1));
-  const double* k = k_.data() + (b * r.k.size(1) + k_head) * kv_len_ * e_dim;
-  const double* v = v_.data() + (b * r.v.size(1) + v_head) * kv_len_ * ev_dim;
+  const double* k = widened(k_, r.k, r.paging.append_k, b, k_head);
+  const double* v = widened(v_, r.v, r.paging.append_v, b, v_head);
   const double scale = r.scale ? *r.scale : (e_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(e_dim)) : 1.0);
   std::vector<double> q(static_cast<size_t>(e_dim));
   for (int64_t e = 0; e < e_dim; ++e) q[static_cast<size_t>(e)] = read_element(r.q, b, h, i, e);

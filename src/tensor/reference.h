@@ -5,6 +5,7 @@
 #include "attnscope/attention.h"
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 namespace attnscope {
@@ -14,7 +15,8 @@ struct ReferenceRow {
   std::vector<double> out;  // [Ev]
 };
 
-// Host tensors only. K and V are widened once; rows may then be asked for from many threads.
+// Host tensors only. Rows may be asked for from many threads. K and V of a batch entry and head are widened
+// when the first row asks for them: a few rows of a tensor of gigabytes cost little.
 class Reference {
  public:
   // request has passed validate(). For a paged request with an append the caller's cache is not changed: the
@@ -30,12 +32,20 @@ class Reference {
   };
   Range range_of(int64_t b, int64_t i) const;
   double mask_value(int64_t b, int64_t h, int64_t i, int64_t j) const;
-  void widen(const TensorView& cache, const TensorView& appended, std::vector<double>& into) const;
+  // [S, E] of one batch entry and head.
+  struct Panel {
+    std::once_flag made;
+    std::vector<double> values;
+  };
+  using Panels = std::vector<Panel>;  // [B, heads]; never resized
+  const double* widened(Panels& panels, const TensorView& cache, const TensorView& appended, int64_t b,
+                        int64_t h) const;
+  void widen(const TensorView& cache, const TensorView& appended, int64_t b, int64_t h,
+             std::vector<double>& into) const;
 
   Request request_;
   int64_t kv_len_ = 0;
-  std::vector<double> k_;  // [B, Hk, S, E]
-  std::vector<double> v_;  // [B, Hv, S, Ev]
+  mutable Panels k_, v_;
 };
 
 struct ReferenceResult {

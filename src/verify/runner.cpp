@@ -3,6 +3,7 @@
 #include "compare/device.h"
 
 #include "attention/backend.h"
+#include "attention/memory.h"
 #include "base/text.h"
 #include "tensor/fill.h"
 #include "tensor/reference.h"
@@ -323,6 +324,15 @@ CaseResult run_case(const Case& c, const Options& options) {
   if (!options.large && (elements > kLargeElements || flops > kLargeFlops)) {
     const std::string work = flops >= 1e9 ? fmt::format(", {:.0f} GFLOP", flops / 1e9) : "";
     result.skipped = fmt::format("large ({:.0f} million elements{}): ask with --large", elements / 1e6, work);
+    return result;
+  }
+  // The tensors once on the host, and the output; backends refuse by themselves what their intermediates need
+  // beyond that.
+  const double bytes = elements * static_cast<double>(dtype_size(c.q.dtype));
+  const auto available = static_cast<double>(available_host_bytes());
+  if (available > 0 && bytes > 0.9 * available) {
+    result.skipped =
+        fmt::format("needs {} of memory, {} is available", format_bytes(bytes), format_bytes(available));
     return result;
   }
   const bool strided =
