@@ -32,6 +32,10 @@ std::string GpuTarget::arch() const {
   return fmt::format("sm_{}", sm);
 }
 
+std::string GpuTarget::code_arch() const {
+  return major() == 8 ? "sm_80" : arch();
+}
+
 GpuTarget gpu_target(int sm) {
   const auto* known =
       std::find_if(std::begin(kKnown), std::end(kKnown), [sm](const Known& k) { return k.sm == sm; });

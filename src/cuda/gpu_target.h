@@ -16,8 +16,10 @@ struct GpuTarget {
   int64_t shared_per_sm = 0;
 
   int major() const { return sm / 10; }
-  // What NVRTC is told: "sm_90". A kernel that needs its GPU's own instructions appends the letter itself.
-  std::string arch() const;
+  std::string arch() const;  // "sm_86"
+  // What NVRTC is told: "sm_80" for all of 8.x, which run that machine code (for 8.9 some kernels spill that
+  // do not for 8.0). A kernel that needs its GPU's own instructions says its architecture itself.
+  std::string code_arch() const;
 };
 
 // Of `sm` 80 or more; one that is not known gets the least shared memory of all that are.

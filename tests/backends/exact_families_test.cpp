@@ -50,6 +50,8 @@ TEST(GpuTarget, NamesAreThoseOfTheCudaTools) {
   EXPECT_EQ(cuda::gpu_target_named("sm_90a")->sm, 90);
   EXPECT_EQ(cuda::gpu_target_named("sm_86")->arch(), "sm_86");
   EXPECT_EQ(cuda::gpu_target_named("sm_120a")->shared_per_block, 101376);
+  EXPECT_EQ(cuda::gpu_target(89).code_arch(), "sm_80") << "one machine code for all of 8.x";
+  EXPECT_EQ(kBlackwell.code_arch(), "sm_120");
   EXPECT_EQ(kHopper.shared_per_block, 232448);
   EXPECT_EQ(cuda::gpu_target(99).shared_per_block, 101376) << "not known: the least";
   for (const char* wrong : {"", "90", "sm_", "sm_35", "sm_900", "sm_90aa", "volta"})

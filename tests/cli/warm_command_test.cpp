@@ -70,6 +70,31 @@ TEST_F(Warm, WhatFitsAnEmbeddedImageNeedsNothing) {
   EXPECT_FALSE(fs::exists(root_)) << "nothing was written";
 }
 
+TEST_F(Warm, FeaturesGpusAndBackendsDecideWhichKernel) {
+  setenv("ATTNSCOPE_JIT", "off", 1);  // names the instance all the same
+  const auto instance = [](const Arguments& arguments) {
+    Arguments all = arguments;
+    all.insert(all.end(), {"--json", "-"});
+    const auto document = nlohmann::json::parse(warm(all).out, nullptr, false);
+    const auto& kernels = document["kernels"];
+    return kernels.size() != 1 || kernels[0]["instance"].is_null()
+               ? std::string()
+               : kernels[0]["backend"].get<std::string>() + " " + kernels[0]["instance"].get<std::string>();
+  };
+  const std::string shape = "2,16,4096,96";
+  EXPECT_EQ(instance({shape, "--arch", "sm_90a"}), "") << "flash has an image";
+  EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "window"}),
+            "flash flash_sm90_featured_e96_v96_k128_w2_t0_bf16_exact");
+  EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "pages,softcap"}),
+            "flash_sm80 mma_e96_v96_r128_k64_s1_bf16_featured_exact");
+  EXPECT_EQ(instance({"16,32,8,1,8192,96,96", "--arch", "sm_90a"}),
+            "decode decode_e96_v96_r1_t8_u1_s3_bf16_exact");
+  EXPECT_EQ(instance({shape, "--arch", "sm_120a"}), "flash_sm80 mma_e96_v96_r128_k64_s1_bf16_exact")
+      << "no embedded machine code fits it";
+  EXPECT_EQ(instance({"2,16,4096,80", "--arch", "sm_90a", "--backends", "flash_sm80"}),
+            "flash_sm80 mma_e80_v80_r128_k64_s2_bf16_exact");
+}
+
 TEST_F(Warm, SwitchedOffItFailsWithTheReason) {
   setenv("ATTNSCOPE_JIT", "off", 1);
   const auto document = json_of({"2,16,4096,80"}, 4);
@@ -86,6 +111,12 @@ TEST_F(Warm, WrongArgumentsAreUsage) {
   EXPECT_THAT(arch.err, HasSubstr("no kernel is compiled at run time for sm_35"));
   EXPECT_THAT(arch.err, HasSubstr("sm_90a"));
   EXPECT_EQ(warm({"2,16,4096,80", "--arch", "sm_90a", "--dtype", "int"}).code, 2);
+  const Outcome feature = warm({"2,16,4096,80", "--arch", "sm_90a", "--with", "windows"});
+  EXPECT_EQ(feature.code, 2);
+  EXPECT_THAT(feature.err, HasSubstr("no feature 'windows'"));
+  const Outcome backend = warm({"2,16,4096,80", "--arch", "sm_90a", "--backends", "math"});
+  EXPECT_EQ(backend.code, 2);
+  EXPECT_THAT(backend.err, HasSubstr("math compiles no kernels at run time"));
 }
 
 TEST_F(Warm, WithoutAGpuOneMustBeNamed) {

@@ -84,7 +84,7 @@ cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embed
                               s.units, s.stages, dtype_name(s.dtype));
   instance.entry = "backends/cuda_decode/image/forward.cu";
   instance.defines = defines_of(s);
-  instance.arch = gpu.arch();
+  instance.arch = gpu.code_arch();
   instance.sources = cuda::kernel_sources();
   return {std::move(instance), {}};
 }

@@ -151,7 +151,7 @@ cuda::WantedInstance exact_instance(const Request& r, const EmbeddedImage& embed
                                                   : "");
   instance.entry = "backends/cuda_mma/image/entry.cu";
   instance.defines = defines_of(embedded, s);
-  instance.arch = gpu.arch();
+  instance.arch = gpu.code_arch();
   instance.sources = cuda::kernel_sources();
   return {std::move(instance), {}};
 }
