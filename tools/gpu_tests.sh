@@ -2,7 +2,7 @@
 # Runs everything that needs a GPU, from the bundle that tools/gpu_bundle made: tests, compare, PyTorch's figures beside
 # ours, record, compute-sanitizer. A step that fails is noted and the rest goes on. Results are JSON and logs in OUT.
 # Usage: tools/gpu_tests.sh BUNDLE.tar.xz OUT [step …]   steps: machine tests compare tune traces peers record sanitizer
-# SANITIZER_SECONDS and TUNE_SECONDS bound those steps (300 each).
+# SANITIZER_SECONDS and TUNE_SECONDS bound those steps (300 each), SANITIZER_JOBS run side by side (as many as processors).
 set -uo pipefail
 bundle=${1:?bundle}
 out=${2:?output folder}
@@ -63,7 +63,7 @@ for step in $steps; do
       # ("overflow of tracked cuda::barrier structures"), and then fail to launch under it. racecheck cannot run cuBLAS's kernels
       # for 16-bit data (it ends with an error of its own), so it gets f32 and our kernels; it does not see what TMA writes.
       for tool in memcheck synccheck; do
-        for name in cuda_conformance cuda_decode mma_gpu flash_sm90_gpu; do
+        for name in cuda_conformance cuda_decode cuda_mla mma_gpu flash_sm90_gpu efficient_sm90_gpu efficient_f32_gpu; do
           "$work/tests/backends_${name}_test" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}' |
             grep -vE '/f16$' | sed "s#^#$tool backends_${name}_test #"
         done
@@ -71,7 +71,7 @@ for step in $steps; do
       echo 'racecheck backends_cuda_conformance_test *EveryLayout/f32:*Windows/f32' >> "$work/jobs"
       export work out
       # shellcheck disable=SC2016
-      timeout "${SANITIZER_SECONDS:-300}" xargs -P "$(nproc)" -L 1 bash -c '
+      timeout "${SANITIZER_SECONDS:-300}" xargs -P "${SANITIZER_JOBS:-$(nproc)}" -L 1 bash -c '
         log=$work/$BASHPID.san  # BASHPID is another one in a redirection
         options=(); [ "$0" = racecheck ] && options=(--kernel-name kns=attnscope)
         [ "$0" = synccheck ] && options=(--kernel-name-exclude kns=cudnn)
