@@ -34,6 +34,12 @@ def main():
     featured, plain = [], []
     for type_name in ("kBf16", "kF16"):
         dtype = type_name[1:].lower()
+        for e, ev, keys, groups, order, transform, store, mask, mask_stages, q_stages in rows(f"{FOLDER}/featured/images.cmake", 10):
+            name = f"e{e}_v{ev}_{mask[1:].lower()}_{dtype}"
+            featured.append((dict(name=name, file=name + ".cubin", e=int(e), ev=int(ev), columns=int(keys), consumers=int(groups), dtype=dtype,
+                                  transform=False, any_output=False, mask=mask[1:].lower()),
+                             dict(E=e, EV=ev, COLUMNS=keys, CONSUMERS=groups, ORDER=order, TRANSFORM=transform, STORE=store, TYPE=type_name,
+                                  MASK=mask, MASK_STAGES=mask_stages, Q_STAGES=q_stages)))
         for e, ev, keys, groups, order, transform, store in rows(f"{FOLDER}/featured/images.cmake", 7):
             name = f"e{e}_v{ev}_t{transform}_{dtype}" + ("_any" if store == "kElements" else "")
             featured.append((dict(name=name, file=name + ".cubin", e=int(e), ev=int(ev), columns=int(keys), consumers=int(groups), dtype=dtype,
@@ -45,6 +51,7 @@ def main():
                 plain.append((dict(name=name, file=name + ".cubin", e=int(e), ev=int(ev), columns=int(keys), consumers=int(groups), dtype=dtype,
                                    causal=causal == "1", any_output=store == "kElements"),
                               dict(E=e, EV=ev, COLUMNS=keys, CONSUMERS=groups, CAUSAL=causal, ORDER=order, STORE=store, TYPE=type_name)))
+    compile_image(folder, f"{FOLDER}/featured/kept.cu", dict(name="mask_tiles", file="mask_tiles.cubin"), {})
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         first = pool.map(lambda j: compile_image(folder, f"{FOLDER}/featured/entry.cu", *j), featured)
         second = pool.map(lambda j: compile_image(folder + "/plain", f"{FOLDER}/image/entry.cu", *j), plain)

@@ -202,7 +202,7 @@ def main():
     folder = os.path.dirname(os.path.abspath(manifest))
     bad_total = 0
     for info in json.load(open(manifest)):
-        if not re.search(pattern, info["name"]): continue
+        if info.get("mask") or not re.search(pattern, info["name"]): continue
         sizes = [(info["e"], info["ev"])]
         if info["e"] == 128 and info["ev"] == 128: sizes += [(96, 80)]
         for use_e, use_ev in sizes:

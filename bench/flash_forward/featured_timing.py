@@ -1,10 +1,11 @@
-"""Times the featured images beside the plain ones and cuDNN: featured_timing.py FOLDER_OF_featured_build OUT_FOLDER
+"""Times the featured images beside the plain ones and cuDNN: featured_timing.py FOLDER_OF_featured_build OUT_FOLDER [ROW_REGEX]
 
 Windows against their share of key steps, packed sequences against the same work dense.
 """
 
 import json
 import random
+import re
 import statistics
 import sys
 import time
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from launcher import Image
 from featured_launcher import Featured
+only = sys.argv[3] if len(sys.argv) > 3 else "."
 plain_m, feat_m, out = sys.argv[1] + "/plain/manifest.json", sys.argv[1] + "/manifest.json", sys.argv[2]
 torch.zeros(1, device="cuda")
 load = lambda cls, m: {i["name"]: cls({**i, "use_e": i["e"], "use_ev": i["ev"]}, m.rsplit("/", 1)[0]) for i in json.load(open(m))}
@@ -22,6 +24,7 @@ flush = torch.empty(32 * 2**20, dtype=torch.int32, device="cuda")
 record, began = [], time.time()
 def rnd(*s): return torch.randn(*s, device="cuda").to(torch.bfloat16)
 def measure(title, calls, rounds=3, budget=6.0):
+    if not re.search(only, title): return
     times = {n: [] for n in calls}; guess = {}
     for n, c in calls.items():
         a, z = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -61,6 +64,7 @@ for d, h in ((128, 16), (64, 16), (256, 8)):
     names = [n for n in feat if n.startswith(short(d)) and n.endswith("bf16")]
     calls.update(feats(names, q, k, v, dict(causal=True, left=1024), o, (h, h // 2, 4)))
     measure(f"window 1024 of 1,{h},16384,{d}", calls)
+    if not re.search(only, f"window 1024 of 1,{h},16384,{d}"): continue
     img = feat[names[0]]; R, C = img.rows, img.columns
     steps = lambda left: sum(-(-min((m + 1) * R, 16384) // C) - (0 if left < 0 else max(0, m * R - left) // C) for m in range(-(-16384 // R)))
     us = record[-1]["us"]; base = us["plain causal"]

@@ -53,4 +53,18 @@ Status encode_tensor_map(const DriverApi& api, const TensorView& v, int box_rows
       "cuTensorMapEncodeTiled");
 }
 
+Status encode_tensor_map(const DriverApi& api, const void* data, const TensorMapGeometry& g,
+                         const TensorMapBox& b, void* map) {
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(b.columns), static_cast<cuuint32_t>(b.rows), 1, 1};
+  const cuuint32_t ones[4] = {1, 1, 1, 1};
+  return check(api,
+               api.tensor_map_encode_tiled(
+                   static_cast<CUtensorMap*>(map),
+                   b.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4,
+                   const_cast<void*>(data), g.sizes, g.stride_bytes, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   b.columns * b.element_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+               "cuTensorMapEncodeTiled");
+}
+
 }  // namespace attnscope::cuda

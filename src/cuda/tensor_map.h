@@ -22,4 +22,12 @@ TensorMapGeometry tensor_map_geometry(const TensorView& view);
 // Encodes boxes of 64 columns × `box_rows` rows with the 128-byte swizzle; elements outside read as zeros.
 [[nodiscard]] Status encode_tensor_map(const DriverApi& api, const TensorView& view, int box_rows, void* map);
 
+// Boxes of another tensor than Q, K, V and O: a mask's tiles.
+struct TensorMapBox {
+  int element_bytes;  // 1 or 2
+  int columns, rows;  // a row of the box is 128 or 64 bytes, and swizzled over as many
+};
+[[nodiscard]] Status encode_tensor_map(const DriverApi& api, const void* data,
+                                       const TensorMapGeometry& geometry, const TensorMapBox& box, void* map);
+
 }  // namespace attnscope::cuda

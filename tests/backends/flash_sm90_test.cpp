@@ -2,9 +2,12 @@
 // the reasons it refuses with.
 #include "attention/backend.h"
 #include "backends/cuda_flash_sm90/featured/images.h"
+#include "backends/cuda_flash_sm90/featured/mask_plan.h"
+#include "backends/cuda_flash_sm90/featured/mask_tile.h"
 #include "backends/cuda_flash_sm90/featured/ranges.h"
 #include "backends/cuda_flash_sm90/images.h"
 #include "backends/cuda_flash_sm90/schedule.h"
+#include "cuda/kernels_tile/maps.h"
 
 #include <gtest/gtest.h>
 
@@ -146,12 +149,95 @@ TEST(FlashSm90Ranges, TilesSeeWhatTheirRowsSee) {
           }
 }
 
+// ---- Masks
+// What the copy engine does to an address: bits 4…6 (of a row of 64 bytes: 4…5) are combined with bits 7 and
+// up.
+int swizzled(int row_bytes, int address) {
+  return row_bytes == 128 ? address ^ ((address >> 7 & 7) << 4) : address ^ ((address >> 7 & 3) << 4);
+}
+
+TEST(FlashSm90Masks, TilesLieAsTheCopyEngineWritesThem) {
+  for (const int row_bytes : {64, 128})
+    for (int row = 0; row < 192; ++row)
+      for (int byte = 0; byte < row_bytes; ++byte)
+        ASSERT_EQ(mask_offset(row_bytes, row, byte), swizzled(row_bytes, row * row_bytes + byte));
+  for (int row = 0; row < 184; ++row)
+    for (const int row_bytes : {64, 128})
+      ASSERT_EQ(mask_flip(row_bytes, row), mask_flip(row_bytes, row + 8)) << "a thread's two rows";
+}
+
+// The words that a warp reads at once lie in different banks.
+template <Masking kKind, int kKeys>
+void check_banks() {
+  using Tile = MaskTile<kKind, 128, kKeys>;
+  for (int key = 0; key < kKeys; key += 8) {
+    std::set<int> banks, words;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int byte = (key % Tile::kPanelKeys + tile::accumulator_column(lane, 0)) * Tile::kSize;
+      const int at = key / Tile::kPanelKeys * Tile::kPanelBytes +
+                     mask_offset(Tile::kRowBytes, tile::accumulator_row(lane, 0), byte);
+      words.insert(at / 4);
+      banks.insert(at / 4 % 32);
+    }
+    EXPECT_EQ(banks.size(), words.size()) << key;
+    EXPECT_EQ(words.size(), kKind == Masking::kBool ? 16u : 32u);
+  }
+}
+
+TEST(FlashSm90Masks, AWarpReadsWithoutConflicts) {
+  check_banks<Masking::kBool, 128>();
+  check_banks<Masking::kBool, 64>();
+  check_banks<Masking::kBias, 128>();
+  check_banks<Masking::kBias, 64>();
+}
+
+Request masked_request(DType dtype, std::array<int64_t, 4> sizes, int64_t row_stride) {
+  Request r;
+  void* somewhere = reinterpret_cast<void*>(uintptr_t{0x10000});  // never read
+  r.q = r.k = r.v = TensorView::contiguous(somewhere, DType::kBF16, {2, 4, 64, 64}, {DeviceType::kCuda, 0});
+  r.mask = TensorView::contiguous(somewhere, dtype, {sizes[0], sizes[1], sizes[2], sizes[3]},
+                                  {DeviceType::kCuda, 0});
+  r.mask.strides[2] = row_stride;
+  r.mask_kind = dtype == DType::kBool ? MaskKind::kBool : MaskKind::kBias;
+  return r;
+}
+
+TEST(FlashSm90Masks, TakesWhatTheCopyEngineCanLoad) {
+  for (const DType dtype : {DType::kBool, DType::kBF16})
+    for (const std::array<int64_t, 4> sizes :
+         {std::array<int64_t, 4>{2, 4, 64, 64}, {1, 4, 64, 64}, {2, 1, 1, 64}})
+      EXPECT_EQ(mask_obstacle(masked_request(dtype, sizes, 64)), "");
+  Request r = masked_request(DType::kBool, {1, 1, 64, 64}, 72);
+  EXPECT_NE(mask_obstacle(r), "") << "rows are 72 bytes apart";
+  r.mask.sizes[2] = 1;
+  EXPECT_EQ(mask_obstacle(r), "") << "one row has no stride";
+  r = masked_request(DType::kBF16, {1, 1, 64, 64}, 72);
+  EXPECT_EQ(mask_obstacle(r), "");
+  r.mask.strides[3] = 2;
+  EXPECT_NE(mask_obstacle(r), "");
+  r = masked_request(DType::kBF16, {1, 1, 64, 64}, 64);
+  r.mask.data = static_cast<char*>(r.mask.data) + 2;
+  EXPECT_NE(mask_obstacle(r), "");
+  EXPECT_NE(mask_obstacle(masked_request(DType::kF32, {1, 1, 64, 64}, 64)), "") << "a bias of another type";
+  r = masked_request(DType::kBool, {1, 1, 64, 64}, 64);
+  r.softcap = 3;
+  EXPECT_NE(mask_obstacle(r), "");
+}
+
 TEST(FlashSm90Images, EveryFeatureHasAnImageForEveryHeadSize) {
   std::set<std::string> names;
   for (const FeaturedImage& image : featured_images()) {
     EXPECT_TRUE(names.insert(image.name).second) << image.name;
     ASSERT_GT(image.cubin().size(), 4096u) << image.name;
   }
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int size : {64, 128, 256})
+      for (const Masking mask : {Masking::kBool, Masking::kBias})
+        EXPECT_TRUE(std::any_of(featured_images().begin(), featured_images().end(),
+                                [&](const FeaturedImage& i) {
+                                  return i.dtype == dtype && i.e == size && i.ev == size && i.mask == mask;
+                                }))
+            << size;
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const int size : {64, 128, 256})
       for (const bool transform : {false, true})

@@ -287,7 +287,7 @@ class FlashBackend final : public Backend {
   Result<std::shared_ptr<const BackendPlan>> plan(const Request& r) const override {
     ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(r.q.device.index));
     const int blocks = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
-    if (flash_sm90::needs_featured(r)) return flash_sm90::plan_featured(r, blocks);
+    if (flash_sm90::needs_featured(r)) return flash_sm90::plan_featured(r, blocks, kKernel);
     ATTNSCOPE_ASSIGN(const cuda::DriverApi* api, cuda::driver_api());
     ATTNSCOPE_ASSIGN(const Prepared prepared, prepare(r, blocks, false));
     return std::make_shared<FlashPlan>(r, prepared, *api, blocks);

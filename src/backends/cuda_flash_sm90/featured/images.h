@@ -2,6 +2,7 @@
 // The featured kernel's images that the build embedded (images.cmake).
 
 #include "attnscope/dtype.h"
+#include "backends/cuda_flash_sm90/featured/params.h"
 
 #include <cstddef>
 #include <span>
@@ -16,6 +17,7 @@ struct FeaturedImage {
   int warpgroups;   // of 64 query rows each
   bool transform;   // softcap, ALiBi, dropout too
   bool any_output;  // writes an output of any strides; the others need 16-byte alignment throughout
+  Masking mask;
   const std::byte *begin, *end;
 
   int rows() const { return 64 * warpgroups; }
@@ -24,5 +26,7 @@ struct FeaturedImage {
 };
 
 std::span<const FeaturedImage> featured_images();
+// Finds the tiles that a bool mask removes (kept.cu).
+std::span<const std::byte> mask_tiles_image();
 
 }  // namespace attnscope::flash_sm90

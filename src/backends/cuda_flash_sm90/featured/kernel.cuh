@@ -12,16 +12,17 @@
 //                        arithmetic to the rows that see them, since P = 0 times NaN is NaN
 //
 // A tile that every row sees whole takes the plain path: its V goes from the copy engine to the products.
+// Images with a bool mask or a bias (masks.cuh) have a ring for its tiles; there every V tile is cleaned.
 // Measurements: docs/kernels/flash_forward.md.
 
 #include "attention/dropout_bits.h"
+#include "backends/cuda_flash_sm90/featured/masks.cuh"
 #include "backends/cuda_flash_sm90/featured/walk.cuh"
 #include "backends/cuda_flash_sm90/kernel.cuh"
 
 namespace attnscope::flash_sm90 {
 
-inline constexpr int kTileSlots = 4;  // the tile whose epilogue is due, the current one, two ahead
-inline constexpr int kCleaners = 2;   // warps
+inline constexpr int kCleaners = 2;  // warps
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 template <class C>
@@ -32,7 +33,7 @@ struct FeaturedConfig : C {
 };
 
 template <class C>
-struct FeaturedStorage : SharedStorage<C> {
+struct FeaturedStorage : SharedStorage<C>, MaskTiles<C>, MaskBarriers<C>, KeptSteps<C> {
   TileInfo tiles[kTileSlots];
   // tile_full: the scheduler has written the slot. tile_empty: producer, cleaners and consumer warps are
   // done.
@@ -45,7 +46,7 @@ struct FeaturedStorage : SharedStorage<C> {
 
 // ---- Scheduler ------------------------------------------------------------------------------------------
 template <class C>
-ATTNSCOPE_D void schedule(const FeaturedParams& p, FeaturedStorage<C>& shared) {
+ATTNSCOPE_D void schedule(const ParamsOf<C>& p, FeaturedStorage<C>& shared) {
   Walk<C::kRows, C::kColumns> walk(p, shared.walk);
   for (int turn = 0;; ++turn) {
     const Slot<kTileSlots> slot(turn);
@@ -53,7 +54,14 @@ ATTNSCOPE_D void schedule(const FeaturedParams& p, FeaturedStorage<C>& shared) {
     const int place = turn % 2 == 0 ? int(blockIdx.x) : int(gridDim.x) - 1 - int(blockIdx.x);
     bool wrote;
     const bool found = walk.find(turn * int(gridDim.x) + place, shared.tiles[slot.stage], wrote);
+    if constexpr (C::kMask != Masking::kNone)
+      if (wrote) share_masks(p, shared.tiles[slot.stage]);
     if (!found && threadIdx.x % kWarp == 0) shared.tiles[slot.stage].valid = 0, wrote = true;
+    if constexpr (C::kMask == Masking::kBool) {
+      __syncwarp();
+      if (found) find_kept_steps<C>(p, shared, slot.stage);
+      __syncwarp();
+    }
     if (wrote) barrier_arrive(shared.tile_full[slot.stage]);
     __syncwarp();
     if (!found) break;
@@ -64,6 +72,7 @@ ATTNSCOPE_D void schedule(const FeaturedParams& p, FeaturedStorage<C>& shared) {
 // Is there a row of the tile that does not see all keys of step j? Dropout too makes weights that are 0.
 template <class C>
 ATTNSCOPE_D bool needs_cleaning(const FeaturedParams& p, const TileInfo& t, int j) {
+  if constexpr (C::kMask != Masking::kNone) return true;
   const int last_row = min(C::kRows, t.rows) - 1;
   if (C::kTransform && p.dropout != 0) return true;
   return (j + 1) * C::kColumns > min(t.keys, t.seen_end) || j * C::kColumns < last_row + t.seen_begin;
@@ -96,7 +105,9 @@ ATTNSCOPE_D void clean(FeaturedStorage<C>& shared, TileInfo& t, int j, int stage
   using Check = NotFinite<C::kType>;
   constexpr int kHalf = C::kColumns / kCleaners;
   constexpr int kRowChunks = kPanelRowBytes / 16;
-  constexpr int kBatch = kHalf * kRowChunks / kWarp % 4 == 0 ? 4 : 5;  // loads in flight
+  // Loads in flight. Every tile of a masked image comes through here, not only those at an edge.
+  constexpr int kLoads = kHalf * kRowChunks / kWarp;
+  constexpr int kBatch = C::kMask != Masking::kNone && C::kEv >= 128 ? 8 : kLoads % 4 == 0 ? 4 : 5;
   const int lane = int(threadIdx.x) % kWarp;
   const int first_key = j * C::kColumns + cleaner * kHalf;
   // Keys that some row sees, as rows of this half.
@@ -145,7 +156,8 @@ ATTNSCOPE_D void clean_all(const FeaturedParams& p, FeaturedStorage<C>& shared, 
     barrier_wait(shared.tile_full[slot.stage], slot.parity);
     TileInfo& t = shared.tiles[slot.stage];
     if (!t.valid) break;
-    for (int j = t.end_step - 1; j >= t.first_step; --j, ++n) {
+    for (int j = top_step<C>(shared, slot.stage, t); j >= t.first_step;
+         j = step_below<C>(shared, slot.stage, t, j), ++n) {
       if (!needs_cleaning<C>(p, t, j)) continue;
       const int stage = n % C::kKvStages;
       barrier_wait(shared.v_raw[stage], (parities >> stage) & 1);
@@ -160,7 +172,7 @@ ATTNSCOPE_D void clean_all(const FeaturedParams& p, FeaturedStorage<C>& shared, 
 // ---- Producer -------------------------------------------------------------------------------------------
 // One thread; the order of loads is that of the plain kernel.
 template <class C>
-ATTNSCOPE_D void produce_featured(const FeaturedParams& p, FeaturedStorage<C>& shared) {
+ATTNSCOPE_D void produce_featured(const ParamsOf<C>& p, FeaturedStorage<C>& shared) {
   int n = 0;
   int v_row = 0, v_head = 0, v_batch = 0;
   bool v_clean = false;
@@ -177,15 +189,21 @@ ATTNSCOPE_D void produce_featured(const FeaturedParams& p, FeaturedStorage<C>& s
     barrier_wait(shared.tile_full[tile_slot.stage], tile_slot.parity);
     const TileInfo& t = shared.tiles[tile_slot.stage];
     if (!t.valid) break;
-    for (int j = t.end_step - 1; j >= t.first_step; --j, ++n) {
+    for (int j = top_step<C>(shared, tile_slot.stage, t); j >= t.first_step;
+         j = step_below<C>(shared, tile_slot.stage, t, j), ++n) {
       const Slot<C::kKvStages> slot(n);
       barrier_wait(shared.k_empty[slot.stage], slot.parity ^ 1);
       load_tile<panels(C::kE)>(shared.k[slot.stage], p.k, shared.k_full[slot.stage], C::kColumns,
                                t.k_row + j * C::kColumns, t.k_head, t.batch, kEvictLast);
+      if constexpr (C::kMask != Masking::kNone) load_mask<C>(p, shared, t, j, n);
       if (n > 0) load_v(n - 1);
       v_row = t.k_row + j * C::kColumns, v_head = t.v_head, v_batch = t.batch;
       v_clean = needs_cleaning<C>(p, t, j);
-      if (j != t.end_step - 1) continue;
+      if constexpr (C::kMask == Masking::kBool) {
+        if (j != top_step<C>(shared, tile_slot.stage, t)) continue;
+      } else {
+        if (j != t.end_step - 1) continue;
+      }
       const Slot<C::kQStages> q_slot(turn);
       for (int w = 0; w < C::kConsumers; ++w) {
         barrier_wait(shared.q_empty[q_slot.stage][w], q_slot.parity ^ 1);
@@ -213,10 +231,10 @@ template <class C>
 struct FeaturedConsumer : Consumer<C> {
   using Base = Consumer<C>;
   using Base::n, Base::o, Base::row, Base::s, Base::warpgroup;
-  const FeaturedParams& features;
+  const ParamsOf<C>& features;
   FeaturedStorage<C>& own;
 
-  ATTNSCOPE_D FeaturedConsumer(const FeaturedParams& p, FeaturedStorage<C>& storage, int w)
+  ATTNSCOPE_D FeaturedConsumer(const ParamsOf<C>& p, FeaturedStorage<C>& storage, int w)
       : Base(p, storage, w), features(p), own(storage) {}
 
   // ---- Scores
@@ -253,6 +271,12 @@ struct FeaturedConsumer : Consumer<C> {
     return fabsf(half) < 0.04f ? near : exp2_unit(twice) == infinity() ? 1.0f : far;
   }
 
+  ATTNSCOPE_D bool has_one_step(const TileInfo& t, int slot) const {
+    if constexpr (C::kMask == Masking::kBool)
+      return step_below<C>(own, slot, t, top_step<C>(own, slot, t)) < t.first_step;
+    else
+      return t.end_step - t.first_step == 1;
+  }
   // Do all rows of this warpgroup see all keys of step j?
   ATTNSCOPE_D bool sees_all(const TileInfo& t, int j) const {
     const int first_column = j * C::kColumns, first_row = 64 * warpgroup;
@@ -267,6 +291,8 @@ struct FeaturedConsumer : Consumer<C> {
 #pragma unroll
       for (int i = 0; i < C::kColumns / 2; ++i) s[i] *= features.score_scale;
     }
+    if constexpr (C::kMask != Masking::kNone)
+      apply_mask<C>(features, own, s, n, warpgroup, Base::thread_again());
     if (all) return;
     const int first_column = j * C::kColumns, first_row = 64 * warpgroup;
     const int thread = Base::thread_again();
@@ -275,11 +301,96 @@ struct FeaturedConsumer : Consumer<C> {
       const int r = first_row + accumulator_row(thread, 2 * half);
       const int mine = first_column + accumulator_column(thread, 0);
       const int end = min(t.keys, r + t.seen_end) - mine, begin = r + t.seen_begin - mine;
+      u32 seen[2];
 #pragma unroll
-      for (int i = 0; i < C::kColumns / 2; ++i)
-        if ((i / 2) % 2 == half && (accumulator_column(0, i) >= end || accumulator_column(0, i) < begin))
-          s[i] = -infinity();
+      for (int x = 0; x < 2; ++x) {
+        const int low = min(max((begin - x + 7) >> 3, 0), C::kColumns / 8),
+                  high = min(max((end - x + 7) >> 3, 0), C::kColumns / 8);
+        seen[x] = ((1u << high) - 1) & ~((1u << low) - 1);
+      }
+#pragma unroll
+      for (int c = 0; c < C::kColumns / 8; ++c)
+#pragma unroll
+        for (int x = 0; x < 2; ++x)
+          if ((seen[x] & 1u << c) == 0) s[4 * c + 2 * half + x] = -infinity();
     }
+  }
+
+  // ---- Softmax
+  ATTNSCOPE_D bool softmax(const TileInfo& t, int j) {
+    if constexpr (C::kMask == Masking::kBias)
+      return softmax_biased(t, j);
+    else
+      return Base::softmax();
+  }
+  // As Consumer's, of natural scores that a bias may have made as low as floats go: then the difference to
+  // the reference comes before the factor. Weights that are NaN where the bias is −∞ become 0.
+  ATTNSCOPE_D bool softmax_biased(const TileInfo& t, int j) {
+    float before[2], base[2];
+    bool moved = false, extreme = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float left = s[2 * half], right = s[2 * half + 1];
+#pragma unroll
+      for (int i = 1; i < C::kColumns / 8; ++i) {
+        left = fmaxf(left, s[4 * i + 2 * half]);
+        right = fmaxf(right, s[4 * i + 2 * half + 1]);
+      }
+      before[half] = row.maximum[half];
+      float now = fmaxf(before[half], quad_max(fmaxf(left, right)));
+      if ((now - before[half]) * kLog2E <= kKeepReference) now = before[half];
+      moved |= now != before[half];
+      row.maximum[half] = now;
+      base[half] = now == -infinity() ? 0.0f : now * kLog2E;
+      extreme |= fabsf(base[half]) == infinity();
+      Base::rescale[half] = exp2_unit(fmaf(before[half], kLog2E, -base[half]));
+    }
+    if (__any_sync(0xFFFFFFFFu, extreme))
+      weigh_extreme(before);
+    else
+      for_each([&](int i) { s[i] = exp2_unit(fmaf(s[i], kLog2E, -base[(i / 2) % 2])); });
+    float sum[2][2];
+    const auto add = [&] {
+      sum[0][0] = sum[0][1] = sum[1][0] = sum[1][1] = 0.0f;
+      for_each([&](int i) { sum[(i / 2) % 2][i % 2] += s[i]; });
+    };
+    add();
+    const float both = (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]);
+    if (__any_sync(0xFFFFFFFFu, both != both)) {
+      drop_hidden(t, j);
+      add();
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      row.sum[half] = row.sum[half] * Base::rescale[half] + (sum[half][0] + sum[half][1]);
+    return __any_sync(0xFFFFFFFFu, moved);
+  }
+  template <class Body>
+  ATTNSCOPE_D static void for_each(Body body) {
+#pragma unroll
+    for (int i = 0; i < C::kColumns / 2; ++i) body(i);
+  }
+  ATTNSCOPE_D void weigh_extreme(const float (&before)[2]) {
+    float top[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      top[half] = row.maximum[half] == -infinity() ? 0.0f : row.maximum[half];
+      Base::rescale[half] = exp2_unit((before[half] - top[half]) * kLog2E);
+    }
+    for_each([&](int i) { s[i] = exp2_unit((s[i] - top[(i / 2) % 2]) * kLog2E); });
+  }
+  ATTNSCOPE_D void drop_hidden(const TileInfo& t, int j) {
+    const int thread = Base::thread_again();
+    u64 nan = 0, hidden = 0;
+    for_each([&](int i) { nan |= u64(s[i] != s[i]) << i; });
+#pragma unroll 1
+    for (; nan != 0; nan &= nan - 1) {
+      const int i = __ffsll((long long)(nan)) - 1;
+      const int r = 64 * warpgroup + accumulator_row(thread, i);
+      if (!mask_keeps<C>(features, t, r, j * C::kColumns + accumulator_column(thread, i)))
+        hidden |= nan & -nan;
+    }
+    for_each([&](int i) { s[i] = hidden >> i & 1 ? 0.0f : s[i]; });
   }
 
   // ---- Dropout
@@ -367,6 +478,9 @@ struct FeaturedConsumer : Consumer<C> {
         if (Check::signs(value) == 0 || !needs_cleaning<C>(features, t, key / C::kColumns)) continue;
         u32 rows = rows_that_see(t, first, key);
         if (C::kTransform && features.dropout != 0) rows = kept_of(t, first, key, rows);
+        if constexpr (C::kMask != Masking::kNone)
+          for (u32 left = rows; left != 0; left &= left - 1)
+            if (!mask_keeps<C>(features, t, first + __ffs(int(left)) - 1, key)) rows &= ~(left & -left);
         (Check::is_nan(value) ? nan : value & 0x8000 ? minus : plus) |= rows;
       }
       for (u32 rows = plus | minus | nan; rows != 0; rows &= rows - 1) {
@@ -387,9 +501,13 @@ struct FeaturedConsumer : Consumer<C> {
 
   // ---- Steps: as in Consumer
   // Descriptors found anew in every step: kept through the loop they cost registers that this kernel lacks.
+  // What a shuffle returns the compiler knows to be the same in all lanes, and does their arithmetic in
+  // uniform registers, where wgmma wants them; without it every product waited for two moves there, 5 % of
+  // the whole.
+  ATTNSCOPE_D static u32 same_in_warp(u32 x) { return __shfl_sync(0xFFFFFFFFu, x, 0); }
   ATTNSCOPE_D void issue_scores(int q_stage, int k_stage) {
     u32 q_at = shared_address(own.q[q_stage][warpgroup]), k_at = shared_address(own.k[k_stage]);
-    asm volatile("" : "+r"(q_at), "+r"(k_at));
+    q_at = same_in_warp(q_at), k_at = same_in_warp(k_at);
     const u32 q = u32(k_major_descriptor(q_at)), k = u32(k_major_descriptor(k_at));
     // Only the low word moves, and never out of its address field.
     const auto at = [](u32 low) { return k_major_descriptor(0) >> 32 << 32 | low; };
@@ -402,7 +520,7 @@ struct FeaturedConsumer : Consumer<C> {
 
   ATTNSCOPE_D void issue_values(int v_stage, int accumulate) {
     u32 v_at = shared_address(own.v[v_stage]);
-    asm volatile("" : "+r"(v_at));
+    v_at = same_in_warp(v_at);
     const u32 v = u32(mn_major_descriptor(v_at, panel_bytes(C::kColumns)));
     const auto at = [](u32 low) { return mn_major_descriptor(0, 0) >> 32 << 32 | low; };
 #pragma unroll
@@ -423,10 +541,11 @@ struct FeaturedConsumer : Consumer<C> {
     wgmma_wait<0>();
     pin_registers(s);
     Base::arrive_per_warp(own.k_empty[0]);
-    if (t.end_step - t.first_step == 1) Base::arrive_per_warp(own.q_empty[0][warpgroup]);
-    mask(t, t.end_step - 1, sees_all(t, t.end_step - 1));
-    Base::softmax();
-    if constexpr (C::kTransform) drop(t, t.end_step - 1);
+    if (has_one_step(t, 0)) Base::arrive_per_warp(own.q_empty[0][warpgroup]);
+    const auto j = [&] { return top_step<C>(own, 0, t); };  // found anew: no register through the products
+    mask(t, j(), sees_all(t, j()));
+    softmax(t, j());
+    if constexpr (C::kTransform) drop(t, j());
     Base::pack_weights();
     n = 1;
   }
@@ -449,7 +568,7 @@ struct FeaturedConsumer : Consumer<C> {
     Base::arrive_per_warp(own.k_empty[k_slot.stage]);
     if (last) Base::arrive_per_warp(own.q_empty[q_stage][warpgroup]);
     mask(t, j, all);
-    const bool moved = Base::softmax();
+    const bool moved = softmax(t, j);
     if constexpr (C::kTransform) drop(t, j);
     Base::wait_for_values();
     if (moved && !kHead) Base::rescale_output();
@@ -499,10 +618,13 @@ struct FeaturedConsumer : Consumer<C> {
       inverse[half] = sum == 0.0f ? 0.0f : __fdividef(own_share, sum);
       if (C::kTransform && features.dropout != 0) inverse[half] *= features.keep_scale;
       const int at = first + 8 * half;
-      if (features.lse != nullptr && thread % 4 == 0 && at < t.rows)
+      if (features.lse != nullptr && thread % 4 == 0 && at < t.rows) {
+        float lse = sum == 0.0f ? -infinity() : (top + log2_unit(sum)) * kLn2;
+        if constexpr (C::kMask == Masking::kBias)  // as low as floats go: not in log2 units
+          if (features.sinks == nullptr && sum != 0.0f) lse = r.maximum[half] + log2_unit(sum) * kLn2;
         features.lse[t.batch * features.lse_strides[0] + t.head * features.lse_strides[1] +
-                     (t.q_row + at) * features.lse_strides[2]] =
-            sum == 0.0f ? -infinity() : (top + log2_unit(sum)) * kLn2;
+                     (t.q_row + at) * features.lse_strides[2]] = lse;
+      }
     }
     u16* base = features.out + t.batch * features.out_strides[0] + t.head * features.out_strides[1] +
                 (t.q_row + first) * features.out_strides[2];
@@ -545,7 +667,7 @@ struct FeaturedConsumer : Consumer<C> {
 };
 
 template <class C>
-ATTNSCOPE_D void consume_featured(const FeaturedParams& p, FeaturedStorage<C>& shared, int warpgroup) {
+ATTNSCOPE_D void consume_featured(const ParamsOf<C>& p, FeaturedStorage<C>& shared, int warpgroup) {
   FeaturedConsumer<C> me(p, shared, warpgroup);
   const auto tile = [&](int turn) -> const TileInfo& { return shared.tiles[turn % kTileSlots]; };
   barrier_wait(shared.tile_full[0], 0);
@@ -555,9 +677,20 @@ ATTNSCOPE_D void consume_featured(const FeaturedParams& p, FeaturedStorage<C>& s
   int accumulate = 0, turn = 0;
   for (;; ++turn) {
     const int first = tile(turn).first_step;
-    for (int j = tile(turn).end_step - 2; j >= first; --j) {
-      me.template step<false>(tile(turn), j, j == first, turn, accumulate, [] {});
-      accumulate = 1;
+    if constexpr (C::kMask == Masking::kBool) {
+      const int slot = turn % kTileSlots;
+      int j = step_below<C>(shared, slot, tile(turn), top_step<C>(shared, slot, tile(turn)));
+      while (j >= first) {
+        const int below = step_below<C>(shared, slot, tile(turn), j);
+        me.template step<false>(tile(turn), j, below < first, turn, accumulate, [] {});
+        accumulate = 1;
+        j = below;
+      }
+    } else {
+      for (int j = tile(turn).end_step - 2; j >= first; --j) {
+        me.template step<false>(tile(turn), j, j == first, turn, accumulate, [] {});
+        accumulate = 1;
+      }
     }
     const Slot<kTileSlots> slot(turn + 1);
     barrier_wait(shared.tile_full[slot.stage], slot.parity);
@@ -567,9 +700,14 @@ ATTNSCOPE_D void consume_featured(const FeaturedParams& p, FeaturedStorage<C>& s
     me.row = RowState();
     const Slot<C::kQStages> q_slot(turn + 1);
     barrier_wait(shared.q_full[q_slot.stage][warpgroup], q_slot.parity);
-    const int head = next.end_step - 1;
-    me.template step<true>(next, head, head == next.first_step, turn + 1, accumulate,
-                           [&] { me.epilogue(tile(turn), finished); });
+    const auto finish = [&] { me.epilogue(tile(turn), finished); };
+    if constexpr (C::kMask == Masking::kBool) {
+      const int head = top_step<C>(shared, slot.stage, next);
+      me.template step<true>(next, head, me.has_one_step(next, slot.stage), turn + 1, accumulate, finish);
+    } else {
+      const int head = next.end_step - 1;
+      me.template step<true>(next, head, head == next.first_step, turn + 1, accumulate, finish);
+    }
     __syncwarp();
     me.arrive_per_warp(shared.tile_empty[turn % kTileSlots]);
     accumulate = 0;
@@ -581,7 +719,7 @@ ATTNSCOPE_D void consume_featured(const FeaturedParams& p, FeaturedStorage<C>& s
 
 // ---- The kernel -----------------------------------------------------------------------------------------
 template <class C>
-ATTNSCOPE_D void flash_featured(const FeaturedParams& p, void* dynamic_shared) {
+ATTNSCOPE_D void flash_featured(const ParamsOf<C>& p, void* dynamic_shared) {
   FeaturedStorage<C>& shared = *static_cast<FeaturedStorage<C>*>(dynamic_shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kQStages; ++i)
@@ -592,6 +730,9 @@ ATTNSCOPE_D void flash_featured(const FeaturedParams& p, void* dynamic_shared) {
       barrier_init(shared.v_full[i], 2), barrier_init(shared.v_empty[i], 4 * C::kConsumers);
       barrier_init(shared.v_raw[i], 1);
     }
+    if constexpr (C::kMask != Masking::kNone)
+      for (int i = 0; i < C::kMaskStages; ++i)
+        barrier_init(shared.mask_full[i], 1), barrier_init(shared.mask_empty[i], 4 * C::kConsumers);
     for (int i = 0; i < kTileSlots; ++i)
       barrier_init(shared.tile_full[i], 1),
           barrier_init(shared.tile_empty[i], 1 + kCleaners + 4 * C::kConsumers);

@@ -42,4 +42,32 @@ struct FeaturedParams : Params {
   const tile::u64* seed_on_device;  // or null: two words
 };
 
+// What an image adds to, or takes from, the scores.
+enum class Masking { kNone, kBool, kBias };  // a bias is of the inputs' type
+
+// Of images with a mask.
+struct MaskedParams : FeaturedParams {
+  tile::TensorMap mask;                 // 4-D {key, row, head, batch}; a dimension that broadcasts has size 1
+  const void* mask_at;                  // the mask again, for what is not finite
+  tile::i64 mask_strides[3];            // elements: batch, head, row; 0 where it broadcasts
+  int mask_batch, mask_head, mask_row;  // 0 where it broadcasts, else 1
+  float bias_scale;                     // softmax scale: a score is product · bias_scale + bias
+  // The walk's "sequences" are heads and its "heads" batch entries, so that the entries that share a head's
+  // mask follow each other.
+  int heads_first;
+  // Of a bool mask, or null: one byte for every tile of rows × keys, 0 where the mask removes all of it.
+  const tile::u8* kept;
+  tile::i64 kept_strides[3];  // bytes: batch, head, row block; 0 where the mask broadcasts
+};
+
+// What finds them (kept.cu): one warp a tile.
+struct KeptParams {
+  const tile::u8* mask;
+  tile::i64 mask_strides[3];            // batch, head, row
+  int heads, row_blocks, steps, tiles;  // of the mask: a dimension that broadcasts counts 1
+  int rows, keys;                       // of the mask
+  int tile_rows, tile_keys;
+  tile::u8* kept;  // [batch, head, row block, step]
+};
+
 }  // namespace attnscope::flash_sm90

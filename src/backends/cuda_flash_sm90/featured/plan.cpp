@@ -4,12 +4,14 @@
 #include "attention/dropout_bits.h"
 #include "backends/cuda_flash_sm90/featured/exact.h"
 #include "backends/cuda_flash_sm90/featured/images.h"
+#include "backends/cuda_flash_sm90/featured/mask_plan.h"
 #include "backends/cuda_flash_sm90/featured/params.h"
 #include "backends/cuda_flash_sm90/loaded.h"
 #include "backends/cuda_flash_sm90/schedule.h"
 #include "base/event_sink.h"
 #include "base/text.h"
 #include "cuda/device.h"
+#include "cuda/memory.h"
 #include "cuda/status.h"
 #include "cuda/tensor_map.h"
 
@@ -20,7 +22,6 @@
 namespace attnscope::flash_sm90 {
 namespace {
 
-constexpr std::string_view kKernel = "flash_forward_sm90";
 constexpr int64_t kMaxLength = int64_t{1} << 28;  // rows or keys: a row plus a window side fits an int
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kStepUs = 1.6;  // of a step on one multiprocessor: only ratios matter here
@@ -77,8 +78,8 @@ int sink_type(DType dtype) {
 }
 
 // Everything but the addresses.
-FeaturedParams constant_params(const Request& r, const Schedule& schedule) {
-  FeaturedParams p{};
+MaskedParams constant_params(const Request& r, const Schedule& schedule) {
+  MaskedParams p{};
   p.heads = static_cast<int>(r.heads());
   p.k_group = static_cast<int>(r.heads() / std::max<int64_t>(1, r.k.size(1)));
   p.v_group = static_cast<int>(r.heads() / std::max<int64_t>(1, r.v.size(1)));
@@ -94,10 +95,12 @@ FeaturedParams constant_params(const Request& r, const Schedule& schedule) {
                                                          : static_cast<int>(r.window.right);
   p.lower_right = r.causal == CausalMode::kLowerRight ? 1 : 0;
   const double scale = r.effective_scale();
+  const bool biased = masking(r) == Masking::kBias;  // then scores are natural ones
   p.scores_in_log2 = r.softcap > 0 || r.alibi_slopes.data != nullptr ? 1 : 0;
-  p.scale_scores = scale > 0 || p.scores_in_log2 != 0 ? 0 : 1;
+  p.scale_scores = scale > 0 || p.scores_in_log2 != 0 || biased ? 0 : 1;
   p.score_scale = static_cast<float>(scale * kLog2E);
   p.log2_per_score = scale > 0 && p.scores_in_log2 == 0 ? p.score_scale : 1.0f;
+  if (biased) p.log2_per_score = static_cast<float>(kLog2E);
   if (r.softcap > 0) {
     p.softcap_log2 = static_cast<float>(r.softcap * kLog2E);
     p.score_to_twice_tanh = static_cast<float>(2 * scale / r.softcap * kLog2E);
@@ -112,16 +115,18 @@ struct Prepared {
   const FeaturedImage* embedded = nullptr;
   const cuda::Image* image = nullptr;
   Schedule schedule;
-  FeaturedParams params;
+  MaskedParams params;
   int blocks = 0;
   std::string note;  // how an exact instance was had, or why not (exact.h); empty: none was wanted
+  KeptTiles kept;
 };
 
 Result<Prepared> ready(const Request& r, const FeaturedImage& image, int multiprocessors) {
   const Schedule schedule = schedule_for(r, image, multiprocessors);
-  Prepared p{&image, nullptr, schedule, constant_params(r, schedule), 0, {}};
+  Prepared p{&image, nullptr, schedule, constant_params(r, schedule), 0, {}, {}};
   p.blocks = static_cast<int>(std::min<int64_t>(multiprocessors, tiles_at_most(r, image.rows())));
   ATTNSCOPE_ASSIGN(p.image, loaded(image.name, image.cubin(), image.threads(), r.q.device.index));
+  ATTNSCOPE_ASSIGN(p.kept, KeptTiles::of(r, image));
   return p;
 }
 
@@ -145,7 +150,8 @@ Result<Prepared> prepare(const Request& r, int multiprocessors, bool any_output)
   return p;
 }
 
-void set_addresses(const Request& r, const Outputs& outputs, FeaturedParams& p) {
+void set_addresses(const Request& r, const Outputs& outputs, MaskedParams& p) {
+  set_mask(r, p);
   p.out = outputs.out.as<uint16_t>();
   for (int d = 0; d < 4; ++d) p.out_strides[d] = outputs.out.stride(d);
   if (r.wants.lse) {
@@ -175,6 +181,8 @@ void set_addresses(const Request& r, const Outputs& outputs, FeaturedParams& p) 
 // "window 1024 left, packed sequences, softcap 30": what the image was chosen for.
 std::string features_text(const Request& r) {
   std::vector<std::string> parts;
+  if (masking(r) == Masking::kBool) parts.emplace_back("bool mask");
+  if (masking(r) == Masking::kBias) parts.emplace_back("bias");
   if (r.window.active()) {
     const auto side = [](int64_t n) { return n < 0 ? std::string("all") : fmt::format("{}", n); };
     parts.push_back(fmt::format("window {} left, {} right", side(r.window.left), side(r.window.right)));
@@ -191,14 +199,18 @@ std::string features_text(const Request& r) {
 
 class FeaturedPlan final : public BackendPlan {
  public:
-  FeaturedPlan(const Request& r, const Prepared& prepared, const cuda::DriverApi& api, int multiprocessors)
+  FeaturedPlan(const Request& r, const Prepared& prepared, const cuda::DriverApi& api, int multiprocessors,
+               std::string_view kernel)
       : prepared_(prepared),
+        kernel_(kernel),
         api_(api),
         device_(r.q.device.index),
         multiprocessors_(multiprocessors),
         cost_(base_cost(r)),
         features_(features_text(r)) {
     cost_.kernels = prepared_.blocks > 0 ? 1 : 0;
+    cost_.kernels += prepared_.kept.needed() ? 1 : 0;
+    cost_.intermediate_bytes = static_cast<double>(prepared_.kept.workspace_bytes());
     cost_.moved_bytes = cost_.min_bytes;
   }
 
@@ -206,46 +218,54 @@ class FeaturedPlan final : public BackendPlan {
     if (prepared_.blocks == 0) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
-    if (cuda::tensor_map_obstacle(outputs.out).empty() && r.value_dim() % 8 == 0)
-      return launch(prepared_, r, outputs, options);
+    if (writes_directly(r, outputs.out)) return launch(prepared_, r, outputs, options);
     // The request says nothing about the output, so that its image is found here.
     ATTNSCOPE_ASSIGN(const Prepared any_output, prepare(r, multiprocessors_, true));
     return launch(any_output, r, outputs, options);
   }
 
+  size_t workspace_bytes() const override { return prepared_.kept.workspace_bytes(); }
   CostModel cost() const override { return cost_; }
   std::vector<std::string> steps() const override {
     const Prepared& p = prepared_;
     if (p.blocks == 0) return {"nothing to compute"};
-    return {fmt::format(
+    std::vector<std::string> steps;
+    if (p.kept.needed()) steps.push_back(p.kept.describe());
+    steps.push_back(fmt::format(
         "kernel {}  {}: {}; {} × {} tiles found on the device, {} blocks of {} threads, {} registers, {} "
         "shared; {} pairs of sequence and head walked together{}{}",
-        kKernel, p.embedded->name, features_, p.embedded->rows(), p.embedded->keys, p.blocks,
+        kernel_, p.embedded->name, features_, p.embedded->rows(), p.embedded->keys, p.blocks,
         p.embedded->threads(), p.image->resources().registers,
         format_bytes(p.image->resources().shared_bytes), p.schedule.group_heads, p.note.empty() ? "" : "; ",
-        p.note)};
+        p.note));
+    return steps;
   }
 
  private:
   Status launch(const Prepared& prepared, const Request& r, const Outputs& outputs,
                 const RunOptions& options) const {
-    FeaturedParams p = prepared.params;
+    MaskedParams p = prepared.params;  // images without a mask take their part of it
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.q, 64, &p.q));
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.k, prepared.embedded->keys, &p.k));
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.v, prepared.embedded->keys, &p.v));
     set_addresses(r, outputs, p);
+    if (masking(r) != Masking::kNone) ATTNSCOPE_TRY(encode_mask(api_, r, *prepared.embedded, &p.mask));
+    ATTNSCOPE_ASSIGN(const cuda::Workspace kept,
+                     cuda::Workspace::acquire(options, prepared.kept.workspace_bytes(), device_));
+    ATTNSCOPE_TRY(prepared.kept.run(r, kept.data(), options, p));
     const int64_t rows = r.batch() * r.heads() * r.q_len();
     const int64_t written = rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
-    EventInfo info{kKernel, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - written, written,
+    EventInfo info{kernel_, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - written, written,
                    static_cast<int64_t>(cost_.flops)};
-    const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
+    const TensorView* const inputs[] = {&r.q, &r.k, &r.v, &r.mask};
     info.inputs = inputs;
-    info.input_count = 3;
+    info.input_count = masking(r) == Masking::kNone ? 3 : 4;
     const EventScope scope(info);
     return prepared.image->launch(prepared.blocks, &p, static_cast<CUstream>(options.stream));
   }
 
   Prepared prepared_;
+  std::string_view kernel_;
   const cuda::DriverApi& api_;
   int device_, multiprocessors_;
   CostModel cost_;
@@ -258,7 +278,7 @@ const FeaturedImage* featured_image_for(const Request& r, bool any_output) {
   const FeaturedImage* best = nullptr;
   for (const FeaturedImage& image : featured_images()) {
     if (image.dtype != r.q.dtype || image.any_output != any_output || image.e < r.head_dim() ||
-        image.ev < r.value_dim() || image.transform < transforms(r))
+        image.ev < r.value_dim() || image.transform < transforms(r) || image.mask != masking(r))
       continue;
     if (best == nullptr || image.e + image.ev < best->e + best->ev ||
         (image.e + image.ev == best->e + best->ev && image.transform < best->transform))
@@ -272,6 +292,10 @@ bool needs_featured(const Request& r) {
          transforms(r);
 }
 
+bool writes_directly(const Request& r, const TensorView& out) {
+  return r.value_dim() % 8 == 0 && cuda::tensor_map_obstacle(out).empty();
+}
+
 void refuse_featured(const Request& r, Refusals& all) {
   if (std::max({r.q_len(), r.kv_len(), sequences_of(r), tiles_at_most(r, 128)}) > kMaxLength)
     all.add("too-long",
@@ -280,10 +304,11 @@ void refuse_featured(const Request& r, Refusals& all) {
             "split the batch");
 }
 
-Result<std::shared_ptr<const BackendPlan>> plan_featured(const Request& r, int multiprocessors) {
+Result<std::shared_ptr<const BackendPlan>> plan_featured(const Request& r, int multiprocessors,
+                                                         std::string_view kernel) {
   ATTNSCOPE_ASSIGN(const cuda::DriverApi* api, cuda::driver_api());
   ATTNSCOPE_ASSIGN(const Prepared prepared, prepare(r, multiprocessors, false));
-  return std::make_shared<FeaturedPlan>(r, prepared, *api, multiprocessors);
+  return std::make_shared<FeaturedPlan>(r, prepared, *api, multiprocessors, kernel);
 }
 
 }  // namespace attnscope::flash_sm90
