@@ -12,6 +12,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 namespace attnscope::testing {
 namespace {
@@ -154,6 +156,51 @@ TEST(EfficientSm90Gpu, AFiniteMinimumIsNoMask) {
     write_element(mask, -kInf, 0, 0, 9, j);
   }
   check(host, mask, true, spec.name());
+}
+
+std::vector<double> values_of(const TensorView& v) {
+  std::vector<double> values;
+  for (int64_t b = 0; b < v.size(0); ++b)
+    for (int64_t h = 0; h < v.size(1); ++h)
+      for (int64_t i = 0; i < v.size(2); ++i)
+        for (int64_t e = 0; e < (v.rank == 4 ? v.size(3) : 1); ++e)
+          values.push_back(read_element(v, b, h, i, e));
+  return values;
+}
+
+// Large enough for the kernel ahead that finds them: a causal mask given as a tensor, against flash_sm80's
+// own.
+TEST(EfficientSm90Gpu, TilesThatTheMaskRemovesAreLeftOut) {
+  CaseSpec spec = spec_of(DType::kBF16, 128);
+  spec.B = 1;
+  spec.Hq = 16;
+  spec.L = spec.S = 2048;
+  spec.causal = CausalMode::kTopLeft;
+  AttentionCase host(spec);
+  std::vector<double> out, lse;
+  {
+    DeviceCase device(host);
+    const Status status = sdpa(device.request(), device.outputs(), {{"flash_sm80"}}, device.options());
+    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(device.fetch());
+    out = values_of(host.out().view());
+    lse = values_of(host.lse().view());
+  }
+  Tensor mask = DeviceCase::must(Tensor::empty(DType::kBool, {1, 1, spec.L, spec.S}));
+  for (int64_t i = 0; i < spec.L; ++i)
+    for (int64_t j = 0; j < spec.S; ++j) write_element(mask, j <= i ? 1 : 0, 0, 0, i, j);
+  host.request().causal = CausalMode::kNone;
+  host.request().mask = mask;
+  host.request().mask_kind = MaskKind::kBool;
+  DeviceCase device(host);
+  if (hopper()) {
+    EXPECT_EQ(kernel_of(device.request()), "kernel mask_tiles");
+  }
+  const Status status = sdpa(device.request(), device.outputs(), {{"efficient"}}, device.options());
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(device.fetch());
+  EXPECT_EQ(compare(host.out().view(), out, 0.05), "");
+  EXPECT_EQ(compare(host.lse().view(), lse, 1e-3), "");
 }
 
 }  // namespace
