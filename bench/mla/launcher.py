@@ -29,7 +29,7 @@ class Rest(C.Structure):  # src/backends/cuda_decode/params.h
 
 
 class Params(C.Structure):  # src/backends/cuda_mla/params.h
-    _fields_ = [("k", C.c_char * 128), ("v", C.c_char * 128), ("rest", Rest), ("out_vectors", C.c_int), ("pad", C.c_char * 64)]
+    _fields_ = [("k", C.c_char * 128), ("v", C.c_char * 128), ("rest", Rest), ("out_vectors", C.c_int), ("column_blocks", C.c_int), ("pad", C.c_char * 64)]
 
 
 class Attribute(C.Structure):
@@ -87,9 +87,9 @@ class Image:
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), f"shared memory {self.shared} of {self.name}")
         self.combine = combine[self.dtype]
 
-    def prepare(self, q, k, v, out, lse=None, scale=None, parts=1, blocks=0, causal=0, lower_right=0, window=(-1, -1), softcap=0.0,
+    def prepare(self, q, k, v, out, lse=None, scale=None, parts=1, blocks=132, causal=0, lower_right=0, window=(-1, -1), softcap=0.0,
                 lengths=None, table=None, sinks=None, alibi=None):
-        """A function of no arguments that runs once on the current stream. parts 0: flat over `blocks`."""
+        """A function of no arguments that runs once on the current stream."""
         raw = (C.c_char * (C.sizeof(Params) + 64))()
         start = C.addressof(raw) + -C.addressof(raw) % 64
         whole = Params.from_address(start)
@@ -102,7 +102,7 @@ class Image:
         if lengths is not None:
             m.lengths, m.lengths_stride, m.lengths_wide = lengths.data_ptr(), lengths.stride(0), int(lengths.dtype == torch.int64)
         m.causal, m.lower_right, m.window_left, m.window_right = causal, lower_right, *window
-        m.tile_rows, m.tile_keys, m.parts, m.blocks = ROWS, KEYS, parts, blocks
+        m.tile_rows, m.tile_keys, m.parts, m.blocks = ROWS, KEYS, parts, 0
         p.q, p.k, p.v, p.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         p.q_strides[:], p.out_strides[:] = q.stride(), out.stride()
         p.k_strides[:], p.v_strides[:] = k.stride()[:3], v.stride()[:3]
@@ -123,19 +123,18 @@ class Image:
         m.row_tiles = -(-m.pack * m.length // ROWS)
         m.tiles_per_batch = m.heads // m.pack * m.row_tiles
         tiles = m.batch * m.tiles_per_batch
-        grid = tiles * parts if parts else blocks
+        p.join = WORKSPACE if parts > 1 else NONE
+        whole.column_blocks = 4 if parts > 4 else 1
+        pieces = tiles * parts
         keep = [raw, q, k, v, out, lse, lengths, table, sinks, alibi]
-        joins = parts != 1
-        p.join = WORKSPACE if joins else NONE
-        if joins:
-            slots = grid if parts else 2 * blocks
-            partial = torch.full((slots * ROWS * (p.ev + 2),), float("nan"), device="cuda")
-            p.partial, p.partial_state = partial.data_ptr(), partial.data_ptr() + 4 * slots * ROWS * p.ev
+        if parts > 1:
+            partial = torch.full((pieces * ROWS * (p.ev + 2),), float("nan"), device="cuda")
+            p.partial, p.partial_state = partial.data_ptr(), partial.data_ptr() + 4 * pieces * ROWS * p.ev
             keep.append(partial)
-        combine_grid = tiles * min(ROWS, m.pack * m.length)
+        combine_grid = tiles * min(ROWS, m.pack * m.length) * whole.column_blocks
 
         def run(keep=keep):
-            launch(self.function, start, grid, 384, self.shared)
-            if joins: launch(self.combine, start + 256, combine_grid, 128, 0, True)
+            launch(self.function, start, min(blocks, pieces), 384, self.shared)
+            if parts > 1: launch(self.combine, start, combine_grid, 128, 0, True)
 
         return run

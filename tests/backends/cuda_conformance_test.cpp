@@ -227,6 +227,29 @@ TEST_P(CudaConformance, ManyRowsPagesAndAppend) {
   }
 }
 
+// Absorbed MLA: wide heads, of which many share one key head; V narrower than K.
+TEST_P(CudaConformance, WideHeadsThatShareKeys) {
+  Tally tally;
+  for (int n = 0; n < 8; ++n) {
+    const Shape shape{2, 16, 1 + n % 2, 1 + n % 2, 1 + n % 3, 70 + 61 * (n % 3), n < 6 ? 576 : 320, 512};
+    CaseSpec spec = spec_of(shape, GetParam());
+    spec.seed = static_cast<uint64_t>(n);
+    spec.causal = n % 3 == 0   ? CausalMode::kNone
+                  : n % 3 == 1 ? CausalMode::kTopLeft
+                               : CausalMode::kLowerRight;
+    spec.layout = n % 3 == 0 ? Layout::kSeqMajor : Layout::kDense;
+    spec.kv_lengths = spec.poison_masked = n % 4 == 1;
+    if (n == 5) spec.window = Window{33, 0};
+    if (n == 6) spec.softcap = 2;
+    check_case(spec, tally);
+    if (HasFatalFailure()) return;
+  }
+  const Backend* mla = find_backend("mla", DeviceType::kCuda);
+  if (mla != nullptr && mla->unavailable_reason().empty() && dtype_is_half(GetParam())) {
+    EXPECT_EQ(tally.ran["mla"], 8);
+  }
+}
+
 TEST_P(CudaConformance, Dropout) {
   Tally tally;
   for (const double p : {0.1, 0.5, 1.0})

@@ -15,42 +15,30 @@
 namespace attnscope::mla {
 namespace {
 
-using decode::Join;
-using decode::Sharing;
-
-int64_t blocks_of(const Work& w, const Sharing& s) {
-  return s.parts > 0 ? w.row_tiles * s.parts : s.blocks;
-}
-
 TEST(MlaSchedule, SharingUsesTheGpuAndStaysWithinTheKeys) {
   for (const int64_t tiles : {1, 2, 16, 64, 128, 131, 133, 256, 5000})
     for (const int64_t key_tiles : {1, 2, 3, 64, 128, 2048})
       for (const bool ragged : {false, true}) {
-        const Work work{tiles, key_tiles, 132, ragged, 0};
-        const Sharing s = share_keys(work);
+        const int parts = share_keys({tiles, key_tiles, 132, ragged, 0});
         SCOPED_TRACE(std::to_string(tiles) + " × " + std::to_string(key_tiles));
-        EXPECT_GE(s.parts, 0);
-        EXPECT_LE(s.parts, key_tiles);
-        EXPECT_EQ(s.join == Join::kNone, s.parts == 1);
-        if (s.parts != 1) {
-          EXPECT_LE(blocks_of(work, s), 132) << "pieces that wait for a second turn";
+        EXPECT_GE(parts, 1);
+        EXPECT_LE(parts, key_tiles);
+        if (tiles < 132 && key_tiles >= 128) {
+          EXPECT_GE(tiles * parts, 132 / 2) << "half of the GPU is idle";
         }
-        if (tiles * key_tiles >= 132 * 8 && tiles < 132) {
-          EXPECT_GE(blocks_of(work, s), 120);
+        if (tiles > 132 * 8) {
+          EXPECT_EQ(parts, 1) << "nothing to be won";
         }
       }
 }
 
 TEST(MlaSchedule, WhatIsAskedForIsDone) {
-  EXPECT_EQ(share_keys({8, 64, 132, false, 5}).parts, 5);
-  EXPECT_EQ(share_keys({8, 64, 132, true, 5}).parts, 5);
-  EXPECT_EQ(share_keys({8, 64, 132, false, 1}).join, Join::kNone);
+  for (const bool ragged : {false, true})
+    for (const int64_t splits : {1, 5}) EXPECT_EQ(share_keys({8, 64, 132, ragged, splits}), splits);
 }
 
-TEST(MlaSchedule, LengthsThatDifferShareOneLine) {
-  const Sharing s = share_keys({64, 128, 132, true, 0});
-  EXPECT_EQ(s.parts, 0);
-  EXPECT_EQ(s.blocks, 132);
+TEST(MlaSchedule, LengthsThatDifferEvenOut) {
+  EXPECT_GE(share_keys({64, 128, 132, true, 0}), 4) << "two turns";
 }
 
 // ---- Shared memory, against a software model of the tensor cores' addressing (tile_maps_test has it in
@@ -127,6 +115,13 @@ Request absorbed() {
   Request r = request_of(128, 1, 1, 1000, 576, 512);
   for (int d = 0; d < 4; ++d) r.v.strides[static_cast<size_t>(d)] = r.k.stride(d);
   return r;
+}
+
+TEST(MlaSchedule, RowsOfHeadsThatShareKeysArePacked) {
+  EXPECT_EQ(work_of(absorbed(), 132).row_tiles, 4) << "two batch entries of 128 rows";
+  EXPECT_EQ(work_of(absorbed(), 132).key_tiles, 16);
+  EXPECT_EQ(work_of(request_of(16, 1, 3, 1000, 576, 512), 132).row_tiles, 2);
+  EXPECT_EQ(work_of(request_of(128, 128, 1, 1000, 576, 512), 132).row_tiles, 256);
 }
 
 TEST(MlaSchedule, AViewOfKIsRecognised) {

@@ -7,10 +7,7 @@ namespace attnscope::decode {
 
 inline constexpr int kCombineThreads = 128;
 inline constexpr int kCombineWarps = kCombineThreads / 32;
-#ifndef ATTNSCOPE_MAX_COLUMNS
-#define ATTNSCOPE_MAX_COLUMNS 256  // of V; at most 4 a thread
-#endif
-inline constexpr int kMaxColumns = ATTNSCOPE_MAX_COLUMNS;
+inline constexpr int kMaxColumns = 256;
 
 struct CombineStorage {
   i64 sums[2][kCombineWarps];

@@ -4,6 +4,8 @@
 
 #include "attention/cost.h"
 #include "attention/refusal.h"
+#include "backends/cuda_append/append.h"
+#include "backends/cuda_append/arguments.h"
 #include "backends/cuda_mla/images.h"
 #include "backends/cuda_mla/params.h"
 #include "backends/cuda_mla/schedule.h"
@@ -66,6 +68,7 @@ struct Prepared {
   const cuda::Image* aliased = nullptr;  // when strides allow that V is K's first columns
   const cuda::Image* separate = nullptr;
   const cuda::Image* combine = nullptr;  // when pieces go to memory
+  append::Step append;                   // before it
   decode::Params params;
   int blocks = 0;
 };
@@ -84,14 +87,18 @@ class MlaPlan final : public BackendPlan {
       : prepared_(prepared), api_(api), device_(r.q.device.index), cost_(base_cost(r)) {
     if (r.paging.active()) cost_.min_bytes = paged_bytes(r);
     cost_.intermediate_bytes = static_cast<double>(workspace_bytes());
-    cost_.moved_bytes = cost_.min_bytes + 2 * cost_.intermediate_bytes;
+    cost_.moved_bytes =
+        cost_.min_bytes + 2 * cost_.intermediate_bytes + 2 * static_cast<double>(append::bytes_of(r));
     cost_.kernels = work() ? 1 + (prepared_.combine != nullptr) : 0;
+    cost_.kernels += prepared_.append.needed() ? 1 : 0;
   }
 
   Status run(const Request& r, const Outputs& outputs, const RunOptions& options) const override {
-    if (!work()) return {};
+    if (!work() && !prepared_.append.needed()) return {};
     const cuda::DeviceGuard guard(device_);
     ATTNSCOPE_TRY(cuda::check(guard.status(), "cudaSetDevice"));
+    ATTNSCOPE_TRY(prepared_.append.run(r, options.stream));
+    if (!work()) return {};
     ATTNSCOPE_ASSIGN(const cuda::Workspace workspace,
                      cuda::Workspace::acquire(options, workspace_bytes(), device_));
     Params p{};
@@ -100,21 +107,26 @@ class MlaPlan final : public BackendPlan {
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.k, mla::kTileKeys, &p.k));
     ATTNSCOPE_TRY(cuda::encode_tensor_map(api_, r.v, mla::kTileKeys, &p.v));
     p.out_vectors = has_vectors(outputs.out);
+    p.column_blocks = mla::column_blocks(p.rest.problem.parts);
     const auto stream = static_cast<CUstream>(options.stream);
     ATTNSCOPE_TRY(forward(r, p, stream));
     if (prepared_.combine == nullptr) return {};
     const EventScope scope(kCombine, EventKind::kKernel, static_cast<int64_t>(workspace_bytes()),
                            output_bytes(r));
-    return prepared_.combine->launch(static_cast<int>(decode::combine_blocks(p.rest)), &p.rest, stream,
-                                     {1, true});
+    const int64_t blocks = decode::combine_blocks(p.rest) * p.column_blocks;
+    return prepared_.combine->launch(static_cast<int>(blocks), &p, stream, {1, true});
   }
 
   size_t workspace_bytes() const override { return decode::workspace_of(prepared_.params).total(); }
   CostModel cost() const override { return cost_; }
 
   std::vector<std::string> steps() const override {
-    if (!work()) return {"nothing to compute"};
     std::vector<std::string> steps;
+    if (prepared_.append.needed()) steps.push_back(prepared_.append.describe());
+    if (!work()) {
+      steps.emplace_back("nothing to compute");
+      return steps;
+    }
     const decode::Problem& p = prepared_.params.problem;
     const cuda::Image& image = *(prepared_.aliased != nullptr ? prepared_.aliased : prepared_.separate);
     steps.push_back(fmt::format(
@@ -146,12 +158,13 @@ class MlaPlan final : public BackendPlan {
     info.inputs = inputs;
     info.input_count = 3;
     const EventScope scope(info);
-    return (alias ? prepared_.aliased : prepared_.separate)->launch(prepared_.blocks, &p, stream);
+    cuda::LaunchOptions how;
+    how.overlaps_previous = prepared_.append.needed();
+    return (alias ? prepared_.aliased : prepared_.separate)->launch(prepared_.blocks, &p, stream, how);
   }
 
   std::string sharing_text() const {
     const int parts = prepared_.params.problem.parts;
-    if (parts == 0) return "all keys in one line that the blocks share evenly";
     return parts == 1 ? "keys whole" : fmt::format("keys in {} parts", parts);
   }
 
@@ -183,8 +196,6 @@ void refuse_features(const Request& r, Refusals& all) {
   if (r.sinks.data != nullptr && r.sinks.dtype == DType::kF64)
     all.add("sinks", "takes sinks in f32, bf16 and f16; these are f64", "convert them");
   if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
-  if (r.paging.append_k.data != nullptr)
-    all.add("append", "does not append to a paged cache", "append before the call");
   if (r.paging.active() && r.paging.page_size % mla::kTileKeys != 0)
     all.add("page-size",
             fmt::format("loads {} keys at a time from one page; pages of {} are no multiple", mla::kTileKeys,
@@ -261,15 +272,11 @@ class MlaBackend final : public Backend {
     ATTNSCOPE_ASSIGN(const cuda::DeviceInfo* info, cuda::device_info(device));
     ATTNSCOPE_ASSIGN(const cuda::DriverApi* api, cuda::driver_api());
     const int sms = r.limits.sm_count > 0 ? std::min(r.limits.sm_count, info->sm_count) : info->sm_count;
-    mla::Work work;
-    work.row_tiles = decode::row_tiles_of(r, mla::kTileRows);
-    work.key_tiles = (r.kv_len() + mla::kTileKeys - 1) / mla::kTileKeys;
-    work.blocks = sms;
-    work.ragged = r.lengths.has_kv_lengths() && r.batch() > 1;
-    work.splits = r.limits.splits;
     Prepared p;
-    p.params = decode::constant_params(r, mla::kTileRows, mla::kTileKeys, mla::share_keys(work));
-    p.blocks = static_cast<int>(decode::forward_blocks(p.params));
+    const int parts = mla::share_keys(mla::work_of(r, sms));
+    const auto join = parts > 1 ? decode::Join::kWorkspace : decode::Join::kNone;
+    p.params = decode::constant_params(r, mla::kTileRows, mla::kTileKeys, {parts, 0, join});
+    p.blocks = static_cast<int>(std::min<int64_t>(sms, decode::forward_blocks(p.params)));
     if (mla::may_alias(r)) {
       ATTNSCOPE_ASSIGN(p.aliased, loaded(r.q.dtype, Kernel::kForward, true, device));
     }
@@ -277,6 +284,7 @@ class MlaBackend final : public Backend {
     if (p.params.join == decode::Join::kWorkspace) {
       ATTNSCOPE_ASSIGN(p.combine, loaded(r.q.dtype, Kernel::kCombine, false, device));
     }
+    ATTNSCOPE_ASSIGN(p.append, append::Step::prepare(r));
     return std::make_shared<MlaPlan>(r, p, *api);
   }
 };

@@ -6,223 +6,79 @@
 // pages) · O [batch, heads, L, Ev]. Heads that share K and V are packed with their rows into tiles of 64
 // rows, and key tiles of 64 keys are shared among the blocks, as in decode (cuda_decode/schedule.h).
 //
-//   producer warpgroup   one thread issues TMA loads          24 registers a thread
-//     K_t ──► sK[2]: nine panels of 64 columns, in three parts: left and right half of V, the rest
-//   consumer warpgroups  two, for the same 64 rows           240 registers a thread
-//     warpgroup w has columns 256·w … of O (128 registers) and makes the scores of tiles t ≡ w (mod 2):
-//       S_t = Q·K_tᵀ, begun as soon as K_t is there
-//       O_w += P_{t−1}·V_{t−1}     weights of the other warpgroup, from shared memory; under it the softmax
-//       of S_t P_t to shared memory, for the other warpgroup O_w += P_t·V_t             its own weights, from
-//       registers
+//   producer warpgroup   one thread issues TMA loads         24 registers a thread
+//     K_t ──► sK[2]: nine panels of 64 columns in three parts: the halves of V, and the rest
+//   consumer warpgroups  two, for the same 64 rows          240 registers a thread
+//     warpgroup w holds columns 256·w … of O (128 registers) and makes the scores of tiles t ≡ w (mod 2):
+//       S_t  = Q·K_tᵀ           over the parts of K_t that come first
+//       O_w += P_{t−1}·V_{t−1}   weights of the other warpgroup, from shared memory; gives V_{t−1} back
+//       S_t += Q·K_tᵀ           over the part that comes last, which the other warpgroup gave back last
+//       P_t  = softmax of S_t    to shared memory, for the other warpgroup
+//       O_w += P_t·V_t           its own weights, from registers; gives V_t back
 //
-// So K is loaded once for both products and the tensor cores have work of one warpgroup while the other is at
-// its softmax. All weights are relative to one running reference per row, which travels with P. When V is not
-// K's first columns it has a stage of its own, and K one stage instead of two. Bound and measurements:
+// So K is loaded once for both products, and the tensor cores have work of one warpgroup while the other is
+// at its softmax. All weights are relative to one running reference per row, which travels with P. A V that
+// is not K's first columns has a stage of its own, and K one stage instead of two. Bound and measurements:
 // docs/kernels/mla.md.
 
-#include "backends/cuda_decode/output.cuh"
-#include "backends/cuda_decode/runs.cuh"
-#include "backends/cuda_mla/params.h"
-#include "backends/cuda_mla/products.cuh"
-#include "cuda/kernels_tile/tma.cuh"
+#include "backends/cuda_mla/producer.cuh"
+#include "backends/cuda_mla/rows.cuh"
 
 namespace attnscope::mla {
-
-using decode::Interval;
-using decode::Piece;
-using decode::State;
 
 // Weights up to 2^8 relative to the reference are as exact as weights up to 1: it moves only beyond that.
 inline constexpr float kKeepReference = 8.0f;  // in log2 units
 
-// Of K: panels 0–3, 4–7 (the halves of V that the warpgroups multiply with) and 8.
-inline constexpr int kParts = 3;
-inline constexpr int kRest = 2;
-ATTNSCOPE_HD constexpr int first_panel(int part) {
-  return 4 * part;
-}
-ATTNSCOPE_HD constexpr int panels_of(int part) {
-  return part == kRest ? 1 : 4;
-}
-
-template <Type16 kT, bool Alias>
-struct Config {
-  static constexpr Type16 kType = kT;
-  static constexpr bool kAlias = Alias;  // V is K's first columns
-  static constexpr int kE = 576, kEv = 512;
-  static constexpr int kRows = 64, kKeys = 64;
-  static constexpr int kHalf = kEv / 2;  // columns of O of a warpgroup
-  static constexpr int kStages = Alias ? 2 : 1;
-  static constexpr int kThreads = 3 * kWarpgroup;
-  static constexpr int kConsumerThreads = 2 * kWarpgroup;
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-  static constexpr int kPanelBytes = panel_bytes(64);  // Q, K, V and P alike
-  static_assert(kPanelBytes % kSwizzlePeriodBytes == 0, "panels start on a swizzle period");
-};
-
 template <class C>
-struct alignas(1024) SharedStorage {
-  u8 q[tile_bytes(C::kRows, C::kE)];
-  u8 k[C::kStages][tile_bytes(C::kKeys, C::kE)];
-  u8 v[C::kAlias ? 1024 : tile_bytes(C::kKeys, C::kEv)];
-  u8 weights[tile_bytes(C::kRows, C::kKeys)];  // P of the latest tile …
-  float reference[C::kRows];                   // … and what it is relative to
-  float sums[2][C::kRows];                     // of each warpgroup's tiles
-  u32 noted[2];  // values that are not finite were taken out of a tile; by turns of the pieces
-  // full: the producer announces the bytes, the copy engine delivers them. empty: every warp that reads the
-  // part last arrives once its product is done: of V's halves the four of one warpgroup, of the rest (and of
-  // all of a K that is not V) the four that made the scores.
-  Barrier k_full[C::kStages][kParts], k_empty[C::kStages][kParts];
-  Barrier v_full[2], v_empty[2];
-  // The other warpgroup's P and reference are in shared memory; its four warps arrive. They may be
-  // overwritten by who waited, once its product is done: no barrier for that.
-  Barrier weights_full[2];
-  decode::PlaceStorage place;
-};
-
-template <int kStages>
-struct Slot {
-  int stage;
-  u32 parity;
-  ATTNSCOPE_D explicit Slot(int n) : stage(n % kStages), parity((n / kStages) & 1) {}
-};
-
-// ---- Producer -------------------------------------------------------------------------------------------
-#ifndef ATTNSCOPE_MLA_POLICY
-#define ATTNSCOPE_MLA_POLICY kEvictNormal
-#endif
-
-struct KeyTile {
-  int row, batch;  // coordinates of its first key in the tensor maps
-};
-ATTNSCOPE_D KeyTile key_tile(const decode::Params& p, const Piece& piece, int key) {
-  if (p.table == nullptr) return {key, piece.batch};
-  const int page = p.table[piece.batch * p.table_strides[0] + (key / p.page_size) * p.table_strides[1]];
-  return {key % p.page_size, page};
-}
-
-ATTNSCOPE_D void load_panels(u8* to, const TensorMap& map, Barrier& full, Barrier& empty, u32 parity,
-                             int first, int count, const KeyTile& at, int head) {
-  barrier_wait(empty, parity ^ 1);
-  barrier_expect(full, u32(count * panel_bytes(64)));
-#pragma unroll 1
-  for (int panel = first; panel < first + count; ++panel)
-    tma_load(to + panel * panel_bytes(64), map, full, panel * kPanelColumns, at.row, head, at.batch,
-             ATTNSCOPE_MLA_POLICY);
-}
-
-// One thread. In the order in which the parts were given back and will be asked for.
-template <class C, class Runs>
-ATTNSCOPE_D void produce(const Params& p, SharedStorage<C>& shared, Runs& runs) {
-  const decode::Problem& problem = p.rest.problem;
-  const bool flat = problem.parts == 0;
-  if (flat && runs.at >= runs.end) return;
-  int n = 0;  // tiles of all pieces
-  do {
-    const Piece piece = flat ? runs.next() : decode::even_piece(problem);
-    const int head = piece.pack * problem.pack;
-    for (int t = 0; t < piece.last - piece.first; ++t, ++n) {
-      const KeyTile at = key_tile(p.rest, piece, (piece.first + t) * C::kKeys);
-      const Slot<C::kStages> slot(n);
-      const int own = t & 1;
-#pragma unroll 1
-      for (int i = 0; i < kParts; ++i) {
-        const int part = i == 0 ? kRest : i == 1 ? own : 1 - own;
-        load_panels(shared.k[slot.stage], p.k, shared.k_full[slot.stage][part],
-                    shared.k_empty[slot.stage][part], slot.parity, first_panel(part), panels_of(part), at,
-                    head / problem.k_group);
-      }
-      if constexpr (!C::kAlias)
-#pragma unroll 1
-        for (int half = 0; half < 2; ++half)
-          load_panels(shared.v, p.v, shared.v_full[half], shared.v_empty[half], u32(n & 1), first_panel(half),
-                      4, at, head / problem.v_group);
-    }
-  } while (flat && runs.at < runs.end);
-}
-
-// ---- Consumer -------------------------------------------------------------------------------------------
-template <class C>
-struct Consumer {
+struct Consumer : RowTile<C> {
+  using Base = RowTile<C>;
+  using Base::lane, Base::row, Base::packed_row, Base::scale_output, Base::partial, Base::clean, Base::before;
+  using Base::p, Base::shared, Base::half, Base::thread, Base::piece, Base::o, Base::reference, Base::sum,
+      Base::factor;
   using Scores = Wgmma<C::kKeys, C::kType>;
   using Values = Wgmma<C::kHalf, C::kType>;
 
-  const decode::Params& p;
-  const int out_vectors;
-  SharedStorage<C>& shared;
-  const int half;    // of O's columns; parity of the tiles whose scores this warpgroup makes
-  const int thread;  // in the warpgroup
-  Piece piece;
-  int before = 0;             // tiles of the block before this piece
-  int turn = 0;               // pieces before this one
   u32 taken = 0;              // parity of weights_full
   float s[C::kKeys / 2];      // scores, then weights, of one tile
   u32 weights[C::kKeys / 4];  // packed P
-  float o[C::kHalf / 2];
-  float reference[2], sum[2];  // of rows r and r + 8; this thread's part of this warpgroup's sum
-  float factor[2];             // that O is still to be multiplied with
-  int all_begin, all_end;      // keys that every row of the tile sees
 
-  ATTNSCOPE_D Consumer(const Params& params, SharedStorage<C>& storage, int w)
-      : p(params.rest),
-        out_vectors(params.out_vectors),
-        shared(storage),
-        half(w),
-        thread(int(threadIdx.x) % kWarpgroup) {}
+  ATTNSCOPE_D Consumer(const Params& params, SharedStorage<C>& storage, int w) : Base(params, storage, w) {}
 
-  ATTNSCOPE_D int lane() const { return thread % 32; }
-  ATTNSCOPE_D int row() const { return accumulator_row(thread, 0); }  // the other one is 8 below
-  ATTNSCOPE_D int packed_row(int h) const { return piece.row_tile * C::kRows + row() + 8 * h; }
   ATTNSCOPE_D void arrive_per_warp(Barrier& b) {
     if (lane() == 0) barrier_arrive(b);
   }
-  ATTNSCOPE_D Slot<C::kStages> slot_of(int t) const { return Slot<C::kStages>(before + t); }
-  ATTNSCOPE_D u8* values_of(int t) { return C::kAlias ? shared.k[slot_of(t).stage] : shared.v; }
+  ATTNSCOPE_D int stage(int t) const { return stage_of<C>(before + t); }
+  ATTNSCOPE_D u32 parity(int t) const { return parity_of<C>(before + t); }
 
   // ---- Products ----
-  // S = Q·K_tᵀ, asynchronously, part by part as they arrive.
-  ATTNSCOPE_D void issue_scores(int t) {
-    const Slot<C::kStages> slot = slot_of(t);
+  // S (+)= Q·K_tᵀ over the columns of a part, asynchronously. kRest comes first.
+  template <int kSteps>
+  ATTNSCOPE_D void issue_scores(int t, int part) {
     const u64 q = k_major_descriptor(shared_address(shared.q));
-    const u64 k = k_major_descriptor(shared_address(shared.k[slot.stage]));
-    barrier_wait(shared.k_full[slot.stage][kRest], slot.parity);
+    const u64 k = k_major_descriptor(shared_address(shared.k(stage(t))));
+    const u32 panel = u32(first_panel(part) * C::kPanelBytes) >> 4;
+    barrier_wait(shared.k_full[stage(t)][part], parity(t));
     wgmma_fence();
 #pragma unroll
-    for (int k16 = 0; k16 < 4; ++k16) {
-      constexpr int kPanel = first_panel(kRest) * C::kPanelBytes;
-      Scores::shared_a(s, q + ((kPanel + k16 * 32) >> 4), k + ((kPanel + k16 * 32) >> 4), k16 != 0);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int part = i == 0 ? half : 1 - half;
-      barrier_wait(shared.k_full[slot.stage][part], slot.parity);
-      wgmma_fence();
-      const u32 panel = u32(first_panel(part) * C::kPanelBytes) >> 4;
-#pragma unroll
-      for (int k16 = 0; k16 < 16; ++k16) {
-        const u32 at = panel + (k_major_step_bytes(64, k16) >> 4);
-        Scores::shared_a(s, q + at, k + at, 1);
-      }
+    for (int k16 = 0; k16 < kSteps; ++k16) {
+      const u32 at = panel + (k_major_step_bytes(64, k16) >> 4);
+      Scores::shared_a(s, q + at, k + at, kSteps > 4 || k16 != 0);
     }
     wgmma_commit();
   }
 
   ATTNSCOPE_D u64 values_descriptor(int t) {
-    return mn_major_descriptor(shared_address(values_of(t) + first_panel(half) * C::kPanelBytes),
+    return mn_major_descriptor(shared_address(shared.values(before + t) + first_panel(half) * C::kPanelBytes),
                                C::kPanelBytes);
   }
   // The copy engine's writes are seen by who waits for them, so that every warpgroup does.
-  ATTNSCOPE_D void wait_for_values_of(int t) {
-    if constexpr (C::kAlias)
-      barrier_wait(shared.k_full[slot_of(t).stage][half], slot_of(t).parity);
-    else
-      barrier_wait(shared.v_full[half], u32(before + t) & 1);
+  ATTNSCOPE_D void wait_for_values(int t) {
+    barrier_wait(C::kAlias ? shared.k_full[stage(t)][half] : shared.v_full[half], parity(t));
   }
   // O += P_t·V_t, asynchronously, with P from shared memory …
   ATTNSCOPE_D void issue_shared_values(int t) {
-    const u64 a = k_major_descriptor(shared_address(shared.weights));
-    const u64 v = values_descriptor(t);
-    wait_for_values_of(t);
+    const u64 a = k_major_descriptor(shared_address(shared.weights)), v = values_descriptor(t);
+    wait_for_values(t);
     wgmma_fence();
 #pragma unroll
     for (int k16 = 0; k16 < C::kKeys / 16; ++k16)
@@ -232,7 +88,7 @@ struct Consumer {
   // … and from registers.
   ATTNSCOPE_D void issue_own_values(int t) {
     const u64 v = values_descriptor(t);
-    wait_for_values_of(t);
+    wait_for_values(t);
     wgmma_fence();
 #pragma unroll
     for (int k16 = 0; k16 < C::kKeys / 16; ++k16)
@@ -243,13 +99,12 @@ struct Consumer {
   ATTNSCOPE_D void finish_values(int t) {
     wgmma_wait<0>();
     pin_registers(o);
-    arrive_per_warp(C::kAlias ? shared.k_empty[slot_of(t).stage][half] : shared.v_empty[half]);
+    arrive_per_warp(C::kAlias ? shared.k_empty[stage(t)][half] : shared.v_empty[half]);
   }
   ATTNSCOPE_D void finish_scores(int t) {
-    const int stage = slot_of(t).stage;
-    arrive_per_warp(shared.k_empty[stage][kRest]);
+    arrive_per_warp(shared.k_empty[stage(t)][kRest]);
     if constexpr (!C::kAlias)
-      arrive_per_warp(shared.k_empty[stage][0]), arrive_per_warp(shared.k_empty[stage][1]);
+      arrive_per_warp(shared.k_empty[stage(t)][0]), arrive_per_warp(shared.k_empty[stage(t)][1]);
   }
 
   // ---- References ----
@@ -315,11 +170,6 @@ struct Consumer {
         if ((i / 2) % 2 == h) s[i] -= slope * fabsf(float(distance + accumulator_column(0, i)));
     }
   }
-  // Is there a row of the tile that does not see all keys of tile t?
-  ATTNSCOPE_D bool partial(int t) const {
-    const int first = (piece.first + t) * C::kKeys;
-    return first < all_begin || first + C::kKeys > all_end;
-  }
 
   // s becomes 2^(s − reference), packed. True in a warp where some reference moved: O is to be scaled by
   // factor.
@@ -370,119 +220,29 @@ struct Consumer {
     arrive_per_warp(shared.weights_full[1 - half]);
   }
 
-  // ---- Masked values ----
-  // Of a tile that not every row sees whole: keys that no row sees become zeros, and so do values that are
-  // not finite of keys that only some rows see; 0 · NaN must not reach the others. The scores have been made.
-  ATTNSCOPE_D void clean(int t) {
-    if constexpr (!C::kAlias) {
-      const u32 parity = u32(before + t) & 1;
-      barrier_wait(shared.v_full[0], parity), barrier_wait(shared.v_full[1], parity);
-    }
-    named_sync(1 + half, kWarpgroup);  // all warps' scores are made
-    const decode::Problem& problem = p.problem;
-    const int at = thread / 2, key = (piece.first + t) * C::kKeys + at;
-    const bool seen = key >= visible(problem, piece.keys, 0).begin &&
-                      key < visible(problem, piece.keys, problem.length - 1).end;
-    const bool by_all = key >= all_begin && key < all_end;
-    u8* from = values_of(t) + (thread % 2) * 4 * C::kPanelBytes + at * kPanelRowBytes;
-    bool found = false;
-    if (!by_all)
-#pragma unroll 1
-      for (int chunk = 0; chunk < 4 * 8; ++chunk) {
-        uint4* place =
-            reinterpret_cast<uint4*>(from + chunk / 8 * C::kPanelBytes + ((chunk % 8) ^ (at % 8)) * 16);
-        if (!seen) {
-          *place = make_uint4(0, 0, 0, 0);
-        } else {
-          uint4 v = *place;
-          if (not_finite(v.x) | not_finite(v.y) | not_finite(v.z) | not_finite(v.w)) {
-            v.x = without(v.x), v.y = without(v.y), v.z = without(v.z), v.w = without(v.w);
-            *place = v;
-            found = true;
-          }
-        }
-      }
-    if (found) shared.noted[turn & 1] = 1;
-    fence_to_async_proxy();
-    named_sync(1 + half, kWarpgroup);
-  }
-  static constexpr u32 kExponent = C::kType == Type16::kBf16 ? 0x7F80u : 0x7C00u;
-  ATTNSCOPE_D static bool half_not_finite(u32 bits) { return (bits & kExponent) == kExponent; }
-  ATTNSCOPE_D static bool not_finite(u32 word) {
-    return half_not_finite(word) || half_not_finite(word >> 16);
-  }
-  ATTNSCOPE_D static u32 without(u32 word) {
-    return (half_not_finite(word) ? 0 : word & 0xFFFFu) |
-           (half_not_finite(word >> 16) ? 0 : word & 0xFFFF0000u);
-  }
-  // They are added to the rows that see their keys: what such a sum is does not depend on the weights. V is
-  // read again, from where it still is whole.
-  ATTNSCOPE_D void add_not_finite() {
-    const decode::Problem& problem = p.problem;
-    const int begin = max(piece.first * C::kKeys, visible(problem, piece.keys, 0).begin);
-    const int end = min(piece.last * C::kKeys, visible(problem, piece.keys, problem.length - 1).end);
-    Interval seen[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) seen[h] = visible(problem, piece.keys, packed_row(h) % problem.length);
-#pragma unroll 1
-    for (int key = begin; key < end; ++key) {
-      if (key >= all_begin && key < all_end) {
-        key = all_end - 1;
-        continue;
-      }
-      const KeyTile at = key_tile(p, piece, key);
-      const u16* v = p.v + at.batch * p.v_strides[0] +
-                     piece.pack * problem.pack / problem.v_group * p.v_strides[1] + at.row * p.v_strides[2];
-      const bool sees[2] = {key >= seen[0].begin && key < seen[0].end,
-                            key >= seen[1].begin && key < seen[1].end};
-#pragma unroll
-      for (int i = 0; i < C::kHalf / 2; i += 4) {
-        const int column = C::kHalf * half + accumulator_column(thread, i);
-        const u32 word = column < p.ev ? *reinterpret_cast<const u32*>(v + column) : 0;
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const u32 bits = word >> (16 * (c % 2)) & 0xFFFFu;
-          if (sees[c / 2] && half_not_finite(bits)) o[i + c] += decode::to_float<C::kType>(u16(bits));
-        }
-      }
-    }
-  }
-
   // ---- Steps ----
-  // Waits for all products, behind a branch that all warps take alike: within one basic block ptxas would
-  // move the wait up above the exponentials (cuda_flash_sm90/kernel.cuh has the same).
-  ATTNSCOPE_D void wait_for_values() {
-    if (p.problem.heads > 0) {
-      wgmma_wait<0>();
-      pin_registers(o);
-    } else {
-      asm volatile("wgmma.wait_group.sync.aligned 0; // never" ::: "memory");
-      pin_registers(o);
-    }
-  }
-
-  // A tile of this warpgroup. kFirst: of the piece, so that there is none before it.
+  // A tile of this warpgroup. kFirst: of the block, so that there is none before it. The other warpgroup's
+  // weights come between the parts of the scores: the last part of K_t has come late, if at all, and V_{t−1}
+  // is to be given back.
   template <bool kFirst>
   ATTNSCOPE_D void own_tile(int t) {
-    issue_scores(t);
+    // Where K has one stage, the other warpgroup's scores must be made, or the barrier's parity would tell of
+    // them.
+    if constexpr (!kFirst && !C::kAlias) take_reference();
+    issue_scores<4>(t, kRest);
+    issue_scores<16>(t, half);
     if constexpr (!kFirst) {
-      take_reference();
+      if constexpr (C::kAlias) take_reference();
       issue_shared_values(t - 1);
-      wgmma_wait<1>();
-    } else {
-      wgmma_wait<0>();
+      finish_values(t - 1);
     }
+    issue_scores<16>(t, 1 - half);
+    wgmma_wait<0>();
     pin_registers(s);
-    if constexpr (!kFirst && !C::kAlias)
-      finish_values(t - 1);  // V_t takes its place, and may be cleaned next
     if (partial(t)) clean(t);
     finish_scores(t);
     transform(t);
     const bool moved = softmax();
-    if constexpr (!kFirst && C::kAlias) {
-      wait_for_values();
-      finish_values(t - 1);
-    }
     publish();
     if (moved) scale_output();
     issue_own_values(t);
@@ -495,44 +255,8 @@ struct Consumer {
     finish_values(t);
   }
 
-  // ---- A piece ----
-  // Q's rows to shared memory; those that do not exist, and columns that the request does not have, become
-  // zeros.
-  ATTNSCOPE_D void load_q() {
-    constexpr int kChunks = C::kE / 8;
-    const int first = piece.row_tile * C::kRows;
-#pragma unroll 6
-    for (int at = int(threadIdx.x) - kWarpgroup; at < C::kRows * kChunks; at += C::kConsumerThreads) {
-      const int r = at / kChunks, chunk = at % kChunks;
-      u32 words[4] = {};
-      if (first + r < p.problem.rows() && 8 * chunk < p.e) {
-        const decode::Row of = row_of(p.problem, piece.pack, first + r);
-        const u16* from = p.q + piece.batch * p.q_strides[0] + of.head * p.q_strides[1] +
-                          of.i * p.q_strides[2] + 8 * chunk * p.q_strides[3];
-        if (p.q_vectors) {
-          const uint4 v = *reinterpret_cast<const uint4*>(from);
-          words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-        } else {
-#pragma unroll
-          for (int c = 0; c < 8; ++c) words[c / 2] |= u32(from[c * p.q_strides[3]]) << (16 * (c % 2));
-        }
-      }
-      store_shared(shared_address(shared.q) + swizzled_offset(C::kRows, r, 8 * chunk), words);
-    }
-    fence_to_async_proxy();
-  }
-
-  ATTNSCOPE_D void run(const Piece& of) {
-    piece = of;
-    const decode::Problem& problem = p.problem;
-    all_begin = visible(problem, piece.keys, problem.length - 1).begin;
-    all_end = visible(problem, piece.keys, 0).end;
-    load_q();
-#pragma unroll
-    for (int h = 0; h < 2; ++h) reference[h] = -infinity(), sum[h] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < C::kHalf / 2; ++i) o[i] = 0.0f;
-    named_sync(3, C::kConsumerThreads);
+  ATTNSCOPE_D void run(int n) {
+    Base::start(n);
     const int count = piece.last - piece.first;
     if (count > 0) {
       if (half == 0) own_tile<true>(0);
@@ -540,92 +264,9 @@ struct Consumer {
       for (int t = half == 0 ? 2 : 1; t < count; t += 2) own_tile<false>(t);
       if ((count - 1) % 2 != half) others_tile(count - 1);
     }
-    finish();
+    Base::finish();
     before += count;
-    ++turn;
-  }
-
-  ATTNSCOPE_D void finish() {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float mine = quad_sum(sum[h]);
-      if (lane() % 4 == 0) shared.sums[half][row() + 8 * h] = mine;
-    }
-    named_sync(3, C::kConsumerThreads);
-    if (shared.noted[turn & 1] != 0) add_not_finite();
-    if (thread == 0) shared.noted[(turn + 1) & 1] = 0;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] = shared.sums[0][row() + 8 * h] + shared.sums[1][row() + 8 * h];
-    if (piece.whole)
-      write();
-    else
-      leave();
-  }
-
-  // The piece's result for the second kernel.
-  ATTNSCOPE_D void leave() {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (packed_row(h) >= p.problem.rows()) continue;
-      const i64 at = piece.slot * C::kRows + row() + 8 * h;
-      if (half == 0 && lane() % 4 == 0)
-        *reinterpret_cast<float2*>(p.partial_state + 2 * at) = make_float2(reference[h], sum[h]);
-      float* to = p.partial + at * p.ev;
-#pragma unroll
-      for (int i = 2 * h; i < C::kHalf / 2; i += 4) {
-        const int column = C::kHalf * half + accumulator_column(thread, i);
-        if (column < p.ev) *reinterpret_cast<float2*>(to + column) = make_float2(o[i], o[i + 1]);
-      }
-    }
-  }
-
-  ATTNSCOPE_D void write() {
-    decode::Row at[2];
-    bool there[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      there[h] = packed_row(h) < p.problem.rows();
-      at[h] = row_of(p.problem, piece.pack, there[h] ? packed_row(h) : 0);
-      State state{reference[h], sum[h]};
-      factor[h] = finish_row(p, at[h].head, state);
-      if (there[h] && p.lse != nullptr && half == 0 && lane() % 4 == 0)
-        store_lse(p, piece.batch, at[h], state);
-    }
-    scale_output();
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      u16* to =
-          p.out + piece.batch * p.out_strides[0] + at[h].head * p.out_strides[1] + at[h].i * p.out_strides[2];
-      if (out_vectors != 0)
-        write_vectors(to, there[h], h);
-      else
-        write_elements(to, there[h], h);
-    }
-  }
-  // Four lanes that share a row trade words, so that each holds 8 neighbouring columns.
-  ATTNSCOPE_D void write_vectors(u16* to, bool there, int h) {
-#pragma unroll
-    for (int c = 0; c < C::kHalf / 32; ++c) {
-      u32 w[4];
-#pragma unroll
-      for (int b = 0; b < 4; ++b) {
-        const int i = 16 * c + 4 * b + 2 * h;
-        w[b] = pack16<C::kType>(o[i], o[i + 1]);
-      }
-      quad_transpose(w);
-      const int column = C::kHalf * half + 32 * c + 8 * (lane() % 4);
-      if (there && column < p.ev) *reinterpret_cast<uint4*>(to + column) = make_uint4(w[0], w[1], w[2], w[3]);
-    }
-  }
-  ATTNSCOPE_D void write_elements(u16* to, bool there, int h) {
-#pragma unroll
-    for (int i = 2 * h; i < C::kHalf / 2; i += 4) {
-      const u32 pair = pack16<C::kType>(o[i], o[i + 1]);
-      const int column = C::kHalf * half + accumulator_column(thread, i);
-      if (!there || column >= p.ev) continue;
-      to[column * p.out_strides[3]] = u16(pair);
-      to[(column + 1) * p.out_strides[3]] = u16(pair >> 16);
-    }
+    ++Base::turn;
   }
 };
 
@@ -649,22 +290,15 @@ ATTNSCOPE_D void mla_forward(const Params& p, void* dynamic_shared) {
   if (threadIdx.x == 0) init_barriers(shared);
   decode::wait_for_previous_kernel();
   decode::let_next_kernel_start();
-  const decode::Problem& problem = p.rest.problem;
-  const bool flat = problem.parts == 0;
-  decode::FlatRuns<C::kThreads> runs{problem};
-  if (flat) runs.start(shared.place);
   __syncthreads();
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, int(threadIdx.x) / kWarpgroup, 0);  // the same in all lanes
   if (warpgroup == 0) {
     keep_registers<C::kProducerRegisters>();
-    if (threadIdx.x == 0) produce(p, shared, runs);
+    if (threadIdx.x == 0) produce(p, shared);
   } else {
     take_registers<C::kConsumerRegisters>();
-    if (flat && runs.at >= runs.end) return;  // fewer key tiles than blocks
     Consumer<C> me(p, shared, warpgroup - 1);
-    do {
-      me.run(flat ? runs.next() : decode::even_piece(problem));
-    } while (flat && runs.at < runs.end);
+    for (int n = int(blockIdx.x); n < piece_count(p.rest.problem); n += int(gridDim.x)) me.run(n);
   }
 }
 
