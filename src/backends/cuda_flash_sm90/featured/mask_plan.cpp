@@ -18,7 +18,7 @@ constexpr std::string_view kKeptKernel = "mask_tiles";
 constexpr int64_t kMaxLength = int64_t{1} << 28;  // as without a mask (plan.cpp)
 constexpr int kKeptThreads = 256;
 constexpr int64_t kMostSteps = 1024;  // of which the kernel leaves any out (masks.cuh)
-constexpr double kLeastFlops = 2e10;  // some 40 µs, where the kernel ahead takes 4
+constexpr double kLeastFlops = 2e10;  // some 40 µs: what is shorter gains less than a launch costs
 
 // Sizes and strides of a mask's map, where a dimension that broadcasts has size 1.
 cuda::TensorMapGeometry mask_geometry(const Request& r, const MaskAccess& m) {
