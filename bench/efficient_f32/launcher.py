@@ -68,7 +68,7 @@ def mask_of(m, rows, keys):
     vector_bytes = 0
     if m.shape[3] > 1 and m.stride(3) == 1:
         for n in (16, 8, 4):
-            if m.data_ptr() % n == 0 and all(m.shape[d] == 1 or m.stride(d) * element % n == 0 for d in range(3)):
+            if m.data_ptr() % n == 0 and m.shape[3] * element % n == 0 and all(m.shape[d] == 1 or m.stride(d) * element % n == 0 for d in range(3)):
                 vector_bytes = n
                 break
     return Mask(m.data_ptr(), *(stride(m, d) for d in range(4)), kind, vector_bytes)
