@@ -2,6 +2,7 @@
 
 import ctypes as C
 import math
+import os
 
 import torch
 
@@ -15,7 +16,8 @@ class Problem(C.Structure):  # src/backends/cuda_decode/schedule.h
                 + [("lengths", C.c_void_p), ("lengths_stride", C.c_int64)]
                 + [(n, C.c_int) for n in ("lengths_wide", "appended", "causal", "lower_right", "window_left", "window_right",
                                           "tile_rows", "tile_keys", "parts", "blocks", "row_tiles",
-                                          "tiles_per_batch")])
+                                          "tiles_per_batch")]
+                + [("by_parts", C.c_uint32 * 2), ("by_tiles_per_batch", C.c_uint32 * 2), ("by_row_tiles", C.c_uint32 * 2), ("quick", C.c_int)])
 
 
 class Params(C.Structure):  # params.h
@@ -95,10 +97,11 @@ class Tools:
 
 class Image:
     def __init__(self, info, folder, tools):
+        self.general = os.environ.get("DECODE_GENERAL") == "1"  # decode_forward even for simple requests
         self.__dict__.update(info)
-        (self.function,), self.shared = load(f"{folder}/{self.file}", ("decode_forward",))
-        check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), f"shared memory {self.shared} of {self.name}")
-        check(cuda.cuFuncSetAttribute(self.function, 14, 1), "large clusters")
+        self.functions, self.shared = load(f"{folder}/{self.file}", ("decode_forward", "decode_forward_simple"))
+        for function in self.functions:
+            check(cuda.cuFuncSetAttribute(function, 8, self.shared), f"shared memory {self.shared} of {self.name}")
         self.tools = tools[self.dtype]
         self.rows = 16 * self.row_warps
         self.threads = 32 * self.row_warps * self.teams
@@ -156,12 +159,40 @@ class Image:
                                 m.keys, appended)
         combine_grid = tiles * min(self.rows, m.pack * m.length)
         cluster = parts if join == CLUSTER else 1
+        for field, by in ((m.by_parts, parts), (m.by_tiles_per_batch, m.tiles_per_batch), (m.by_row_tiles, row_tiles)):
+            field[:] = [by, -(-2**32 // by) if by > 1 else 0]
+        m.quick = int(0 < max(parts * m.keys, grid * parts, tiles * m.tiles_per_batch, m.tiles_per_batch * row_tiles) < 2**32 and parts > 0)
+        whole_pages = p.page_size == 0 or p.page_shift >= 4
+        all_seen = not (causal and (m.length > 1 or not lower_right)) and tuple(window) == (-1, -1)
+        simple = p.q_vectors and m.pack == kg == vg and m.quick and whole_pages and p.e == self.e and p.ev == self.ev and not softcap and parts > 0 and all_seen  # is_simple()
+        function = self.functions[int(simple and not self.general)]
 
         def run(keep=keep):
             if appended:
                 launch(self.tools.append, rows, m.batch * appended, 128, 0)
-            launch(self.function, p, grid, self.threads, self.shared, cluster, bool(appended))
+            launch(function, p, grid, self.threads, self.shared, cluster, bool(appended))
             if join == WORKSPACE:
                 launch(self.tools.combine, p, combine_grid, 128, 0, 1, True)
+
+        return run
+
+
+class ReaderParams(C.Structure):
+    _fields_ = [("source", C.c_void_p), ("bytes", C.c_uint64), ("counter", C.c_void_p), ("chunk", C.c_int), ("stages", C.c_int), ("mode", C.c_int), ("policy", C.c_int)]
+
+
+class Reader:
+    """The kernel of reader.cu."""
+
+    def __init__(self, path):
+        (self.function,), _ = load(path, ("read_all",), b"reader_shared_bytes")
+        check(cuda.cuFuncSetAttribute(self.function, 8, 200 * 1024), "shared memory")
+        self.counter = torch.zeros(2, dtype=torch.int32, device="cuda")
+
+    def prepare(self, data, blocks, warps, chunk, stages, mode, policy):
+        p = ReaderParams(data.data_ptr(), data.numel() * data.element_size(), self.counter.data_ptr(), chunk, stages, mode, policy)
+
+        def run():
+            launch(self.function, p, blocks, 32 * warps, warps * chunk * stages)
 
         return run

@@ -121,6 +121,7 @@ constexpr std::array kWhole = {
     Mark{"efficient_forward", AttentionImpl::kAttnscope, kFwd, kMain, "attnscope"},
     Mark{"efficient_backward", AttentionImpl::kAttnscope, kBwd, kMain, "attnscope"},
     Mark{"decode_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
+    Mark{"decode_forward_simple", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
     Mark{"decode_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},
     Mark{"mla_forward", AttentionImpl::kAttnscope, kFwd, kSplit, "attnscope"},
     Mark{"mla_combine", AttentionImpl::kAttnscope, kFwd, kCombine, "attnscope"},

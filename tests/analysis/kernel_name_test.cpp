@@ -324,8 +324,8 @@ TEST(KernelName, OperatorsAreKernelsOnTheCpu) {
 }
 
 TEST(KernelName, OurOwnKernelsAreKnown) {
-  for (const char* name :
-       {"flash_forward", "attention_forward", "decode_forward", "decode_combine", "cache_append", "mla_forward", "mla_combine"})
+  for (const char* name : {"flash_forward", "attention_forward", "decode_forward", "decode_forward_simple",
+                           "decode_combine", "cache_append", "mla_forward", "mla_combine"})
     EXPECT_EQ(decode_kernel_name(name).implementation, AttentionImpl::kAttnscope) << name;
   EXPECT_EQ(
       decode_kernel_name("void attnscope::cuda_unfused::softmax_registers<__half, 32>(__half const*, int)")

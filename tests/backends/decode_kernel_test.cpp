@@ -40,7 +40,10 @@ std::string run_on_model(AttentionCase& test, const Sharing& sharing, bool late)
   launch.cluster = sharing.join == Join::kCluster ? sharing.parts : 1;
   launch.shared_bytes = sizeof(SharedStorage<C>);
   launch.copies_land_late = late;
-  cuda_model::run(launch, [&](void* shared) { decode_forward<C>(p, shared); });
+  const bool simple = is_simple(p, C::kE, C::kEv);
+  cuda_model::run(launch, [&](void* shared) {
+    simple ? decode_forward_simple<typename C::SimpleToo>(p, shared) : decode_forward<C>(p, shared);
+  });
   if (combine_blocks(p) > 0)
     cuda_model::run({static_cast<int>(combine_blocks(p)), kCombineThreads},
                     [&](void*) { decode_combine<C::kType>(p); });

@@ -63,6 +63,53 @@ TEST(DecodeSchedule, EvenPartsCoverTheKeysOnce) {
     }
 }
 
+TEST(DecodeSchedule, QuickDivisionsAreDivisions) {
+  for (const int by : {1, 2, 3, 5, 7, 8, 12, 48, 100, 127, 128, 65535, 65536}) {
+    const Divisor d = divisor(by);
+    const int64_t end = std::min<int64_t>(INT32_MAX, (int64_t{1} << 32) / by - 1);
+    for (const int64_t x : {int64_t{0}, int64_t{1}, int64_t{by - 1}, int64_t{by}, end / 2, end - 1, end}) {
+      if (x > end) continue;
+      EXPECT_EQ(divided(static_cast<int>(x), d), x / by) << x << " / " << by;
+    }
+    for (int64_t multiple = 0; multiple + by <= end; multiple += std::max<int64_t>(by, end / 1000 / by * by))
+      ASSERT_EQ(divided(static_cast<int>(multiple + by - 1), d), multiple / by) << multiple << " / " << by;
+  }
+  Problem p = problem(1, 8, 4, 1, 1 << 30);
+  p.parts = 2;
+  derive(p);
+  EXPECT_EQ(p.quick, 1);
+  p.parts = 8;
+  derive(p);
+  EXPECT_EQ(p.quick, 0) << "2^33 is too much";
+  p.parts = 0;
+  derive(p);
+  EXPECT_EQ(p.quick, 0) << "flat";
+}
+
+TEST(DecodeSchedule, SimpleRequestsAreThoseWhoseRowsSeeAllKeys) {
+  Params p{};
+  p.problem = problem(2, 8, 4, 1, 1000);
+  p.problem.parts = 4;
+  derive(p.problem);
+  p.e = p.ev = 128, p.q_vectors = 1, p.page_shift = -1;
+  const auto simple = [](Params q, auto change) {
+    change(q);
+    return is_simple(q, 128, 128);
+  };
+  EXPECT_TRUE(is_simple(p, 128, 128));
+  EXPECT_FALSE(is_simple(p, 256, 256)) << "filled with zeros";
+  EXPECT_TRUE(simple(p, [](Params& q) { q.page_size = 64, q.page_shift = 6; }));
+  EXPECT_FALSE(simple(p, [](Params& q) { q.page_size = 48; }));
+  EXPECT_TRUE(simple(p, [](Params& q) { q.problem.causal = q.problem.lower_right = 1; }));
+  EXPECT_FALSE(simple(p, [](Params& q) { q.problem.causal = 1; })) << "top-left: row 0 sees key 0 only";
+  EXPECT_FALSE(
+      simple(p, [](Params& q) { q.problem.causal = q.problem.lower_right = 1, q.problem.length = 2; }));
+  EXPECT_FALSE(simple(p, [](Params& q) { q.problem.window_left = 100; }));
+  EXPECT_FALSE(simple(p, [](Params& q) { q.problem.v_group = 8; })) << "K and V of different heads";
+  EXPECT_FALSE(simple(p, [](Params& q) { q.softcap_out = 1; }));
+  EXPECT_FALSE(simple(p, [](Params& q) { q.q_vectors = 0; }));
+}
+
 TEST(DecodeSchedule, TheLineIsSharedOnceAndEvenly) {
   for (const i64 total : {1, 5, 131, 132, 133, 16384, 1 << 20})
     for (const int most : {1, 2, 132, 264}) {
@@ -104,6 +151,8 @@ TEST(DecodeChoice, EveryHeadSizeHasAnImageOnEveryGpu) {
       }
   EXPECT_EQ(choose_image(request_of(32, 8, 1, 1000, 128), h200)->rows(), 16);
   EXPECT_EQ(choose_image(request_of(32, 8, 5, 1000, 128), h200)->rows(), 32);
+  EXPECT_EQ(choose_image(request_of(32, 8, 1, 1000, 128), h200)->stages, 2) << "a small cache";
+  EXPECT_EQ(choose_image(request_of(32, 8, 1, 131072, 128), h200)->stages, 3);
 }
 
 TEST(DecodeChoice, SharingUsesTheGpuAndStaysWithinTheKeys) {

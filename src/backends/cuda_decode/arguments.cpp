@@ -76,6 +76,10 @@ int64_t packed_heads(const Request& r) {
   return std::gcd(r.heads() / r.k.size(1), r.heads() / r.v.size(1));
 }
 
+bool has_small_cache(const Request& r) {
+  return cache_bytes(r) <= kSmallCacheBytes;
+}
+
 int64_t row_tiles_of(const Request& r, int tile_rows) {
   const int64_t pack = packed_heads(r), rows = pack * r.q_len();
   return r.batch() * (r.heads() / pack) * ((rows + tile_rows - 1) / tile_rows);
@@ -100,7 +104,7 @@ Params constant_params(const Request& r, int tile_rows, int tile_keys, const Sha
     p.alibi_strides[0] = slopes.rank == 2 ? slopes.stride(0) : 0;
     p.alibi_strides[1] = slopes.stride(slopes.rank - 1);
   }
-  p.spare_l2 = cache_bytes(r) <= kSmallCacheBytes;
+  p.spare_l2 = has_small_cache(r);
   p.e = static_cast<int>(r.head_dim());
   p.ev = static_cast<int>(r.value_dim());
   p.q_vectors = has_vectors(r.q);

@@ -17,6 +17,8 @@ struct Sharing {
 
 // Query heads that share both their key head and their value head.
 int64_t packed_heads(const Request& request);
+// K and V are small beside L2.
+bool has_small_cache(const Request& request);
 int64_t row_tiles_of(const Request& request, int tile_rows);
 
 // Everything but the addresses.

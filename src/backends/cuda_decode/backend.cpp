@@ -35,6 +35,7 @@ using decode::Sharing;
 
 constexpr std::string_view kName = "decode";
 constexpr std::string_view kForward = "decode_forward";
+constexpr std::string_view kSimple = "decode_forward_simple";
 constexpr std::string_view kCombine = "decode_combine";
 constexpr int kToolThreads = 128;
 constexpr int kMaxHeadDim = 256;
@@ -57,6 +58,7 @@ Result<const cuda::Image*> loaded(std::span<const std::byte> bytes, std::string_
 // Everything of a plan but the addresses.
 struct Prepared {
   EmbeddedImage embedded;
+  std::string_view entry = kForward;
   const cuda::Image* forward = nullptr;
   const cuda::Image* combine = nullptr;  // when pieces go to memory
   append::Step append;                   // before it
@@ -81,7 +83,17 @@ Status load_forward(const Request& r, const EmbeddedImage& embedded, const cuda:
   }
   p.embedded = embedded;
   p.note = exact.note;
-  ATTNSCOPE_ASSIGN(p.forward, loaded(embedded.bytes(), kForward, embedded.threads(), info.index));
+  const Params even = decode::constant_params(r, embedded.rows(), embedded.keys(), Sharing{});
+  p.entry = decode::is_simple(even, embedded.e, embedded.ev) ? kSimple : kForward;
+  ATTNSCOPE_ASSIGN(p.forward, loaded(embedded.bytes(), p.entry, embedded.threads(), info.index));
+  return {};
+}
+
+// Once it is known how the keys are shared: flat needs the kernel that takes everything.
+Status settle_entry(const cuda::DeviceInfo& info, Prepared& p) {
+  if (p.entry == kForward || decode::is_simple(p.params, p.embedded.e, p.embedded.ev)) return {};
+  p.entry = kForward;
+  ATTNSCOPE_ASSIGN(p.forward, loaded(p.embedded.bytes(), p.entry, p.embedded.threads(), info.index));
   return {};
 }
 
@@ -133,7 +145,7 @@ class DecodePlan final : public BackendPlan {
     steps.push_back(fmt::format(
         "kernel {}  {}: {} tiles of {} rows ({} heads × {} rows packed), {}, {} blocks of {} threads, {} "
         "registers, {} shared{}{}",
-        kForward, image.name, p.problem.all_tiles(), image.rows(), p.problem.pack, p.problem.length,
+        prepared_.entry, image.name, p.problem.all_tiles(), image.rows(), p.problem.pack, p.problem.length,
         sharing_text(), decode::forward_blocks(p), image.threads(), prepared_.forward->resources().registers,
         format_bytes(prepared_.forward->resources().shared_bytes), prepared_.note.empty() ? "" : "; ",
         prepared_.note));
@@ -151,8 +163,9 @@ class DecodePlan final : public BackendPlan {
   Status forward(const Request& r, const Params& p, CUstream stream) const {
     const int64_t written =
         p.join == Join::kWorkspace ? static_cast<int64_t>(decode::workspace_of(p).total()) : output_bytes(r);
-    EventInfo info{kForward, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - output_bytes(r),
-                   written, static_cast<int64_t>(cost_.flops)};
+    EventInfo info{prepared_.entry, EventKind::kKernel,
+                   static_cast<int64_t>(cost_.min_bytes) - output_bytes(r), written,
+                   static_cast<int64_t>(cost_.flops)};
     const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
     info.inputs = inputs;
     info.input_count = 3;
@@ -292,6 +305,7 @@ class DecodeBackend final : public Backend {
     work.splits = r.limits.splits;
     work.clusters = gpu.clusters;
     p.params = decode::constant_params(r, p.embedded.rows(), p.embedded.keys(), decode::share_keys(work));
+    ATTNSCOPE_TRY(settle_entry(*info, p));
     p.overlap = gpu.clusters;
     const std::span<const std::byte> tools = decode::tools(r.q.dtype);
     if (p.params.join == Join::kWorkspace) {

@@ -40,6 +40,10 @@ ATTNSCOPE_D void copy_once_16(u32 to, const void* from, int bytes, u64 policy) {
                : "memory");
 }
 
+ATTNSCOPE_D void prefetch_to_l2(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // Through L1: nobody writes it while the kernel runs.
 ATTNSCOPE_D int read_only(const int* from) {
   int value;

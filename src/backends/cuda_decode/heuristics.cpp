@@ -57,12 +57,14 @@ bool too_many_rows(const Request& r) {
 
 const EmbeddedImage* choose_image(const Request& r, const Gpu& gpu) {
   const bool few_rows = packed_heads(r) * r.q_len() <= kSmallRows;
+  const bool small = has_small_cache(r);
   const EmbeddedImage* best = nullptr;
   const auto better = [&](const EmbeddedImage& a, const EmbeddedImage& b) {
     const int size_a = a.e + a.ev, size_b = b.e + b.ev;
     if (size_a != size_b) return size_a < size_b;
     if (a.rows() != b.rows()) return few_rows ? a.rows() < b.rows() : a.rows() > b.rows();
-    return a.large && !b.large;
+    if (a.large != b.large) return a.large;
+    return small ? a.stages < b.stages : a.stages > b.stages;
   };
   for (const EmbeddedImage& image : images()) {
     if (image.dtype != r.q.dtype || image.e < r.head_dim() || image.ev < r.value_dim() ||

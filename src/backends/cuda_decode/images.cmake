@@ -1,10 +1,13 @@
 # The images of decode, one row a configuration, built for bf16 and f16 and embedded in the library. A head size between
 # two rows takes the next larger one: what is missing is filled with zeros on the way into shared memory.
 #   E Ev · warps of 16 query rows · teams · units of 16 keys a step · stages · blocks per multiprocessor · large
+# Fewer stages: for a small cache, whose reading ends soon after the ring is full.
 # large: 200 KB of shared memory, which sm_90 and sm_100 have; the others fit the 99 KB of sm_86, sm_89 and sm_120.
 set(rows
   "64  64  1 12 1 4 1 1"
+  "64  64  1 12 1 2 1 1"
   "128 128 1 8 1 3 1 1"
+  "128 128 1 8 1 2 1 1"
   "192 128 1 4 1 4 1 1"
   "256 256 1 4 1 3 1 1"
   "64  64  2 4 2 6 1 1"

@@ -29,8 +29,13 @@ namespace attnscope::decode {
 // only when a score exceeds it by more, and then O is rescaled.
 inline constexpr float kKeepReference = 8.0f;  // in log2 units
 
-template <Type16 kT, int E, int Ev, int RowWarps, int Teams, int Units, int Stages, int BlocksPerSm>
+// Simple: of the requests, only those that is_simple() (params.h) takes; the kernel has less code, which
+// matters more than what the code does, as a kernel of a few microseconds waits for its own instructions.
+template <Type16 kT, int E, int Ev, int RowWarps, int Teams, int Units, int Stages, int BlocksPerSm,
+          bool Simple = false>
 struct Config {
+  using SimpleToo = Config<kT, E, Ev, RowWarps, Teams, Units, Stages, BlocksPerSm, true>;
+  static constexpr bool kSimple = Simple;
   static constexpr Type16 kType = kT;
   static constexpr int kE = E, kEv = Ev;
   static constexpr int kRowWarps = RowWarps;
@@ -100,9 +105,9 @@ struct Block {
   ATTNSCOPE_D Block(const Params& params, SharedStorage<C>& storage)
       : p(params),
         shared(storage),
-        lane(int(threadIdx.x) % 32),
-        row_warp(int(threadIdx.x) / 32 % C::kRowWarps),
-        team(int(threadIdx.x) / C::kTeamThreads),
+        lane(int(threadIdx.x % 32u)),  // unsigned: divisions of what is not negative are shifts
+        row_warp(int(threadIdx.x / 32u % unsigned(C::kRowWarps))),
+        team(int(threadIdx.x / unsigned(C::kTeamThreads))),
         policy(read_once_policy(params.spare_l2)) {}
 
   ATTNSCOPE_D void sync_team() {
@@ -202,7 +207,6 @@ struct Block {
       for (int u = 0; u < C::kUnitsPerWarp; ++u)
         load_unit<kPlain, C::kE>(k_address(place, row_warp + u * C::kRowWarps), k_base, p.k_strides, p.e,
                                  unit_begin(n, u), page[u]);
-    copy_async_commit();
   }
   template <bool kPlain>
   ATTNSCOPE_D void load_v(int n, int place, const int (&page)[C::kUnitsPerWarp]) {
@@ -211,7 +215,6 @@ struct Block {
       for (int u = 0; u < C::kUnitsPerWarp; ++u)
         load_unit<kPlain, C::kEv>(v_address(place, row_warp + u * C::kRowWarps), v_base, p.v_strides, p.ev,
                                   unit_begin(n, u), page[u]);
-    copy_async_commit();
   }
   template <bool kPlain>
   ATTNSCOPE_D void pages_of_step(int n, int (&page)[C::kUnitsPerWarp]) const {
@@ -225,7 +228,7 @@ struct Block {
     pages_of_step<kPlain>(n + C::kStages + 2, page_next);
   }
 
-  // Rows of the row tile from global memory; rows and columns that do not exist become zeros.
+  // Rows of the row tile from global memory, any strides; rows and columns that do not exist become zeros.
   ATTNSCOPE_D void load_q() {
     constexpr int kChunks = C::kE / 8;
     const int first_row = piece.row_tile * C::kRows;
@@ -236,13 +239,8 @@ struct Block {
         const Row row = row_of(p.problem, piece.pack, first_row + r);
         const u16* from = p.q + piece.batch * p.q_strides[0] + row.head * p.q_strides[1] +
                           row.i * p.q_strides[2] + 8 * chunk * p.q_strides[3];
-        if (p.q_vectors) {
-          const uint4 v = *reinterpret_cast<const uint4*>(from);
-          words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-        } else {
 #pragma unroll
-          for (int c = 0; c < 8; ++c) words[c / 2] |= u32(from[c * p.q_strides[3]]) << (16 * (c % 2));
-        }
+        for (int c = 0; c < 8; ++c) words[c / 2] |= u32(from[c * p.q_strides[3]]) << (16 * (c % 2));
       }
       store_shared(shared_address_of(shared.q[r / 16]) + swizzled_offset(16, r % 16, 8 * chunk), words);
     }
@@ -333,7 +331,7 @@ struct Block {
         else
           s[u][i / 4][i % 4] = -infinity();
       }
-    return p.problem.length > 1;
+    return !C::kSimple && p.problem.length > 1;
   }
 
   // s becomes weights 2^(s − reference), packed as the operand of the next product.
@@ -432,37 +430,56 @@ struct Block {
   }
 
   // ---- A run ----
-  // Nothing that the main loop would have to ask for again and again: whole pages of a power of two keys, at
-  // least 16, or none; the image's own head sizes; scores that are only scaled.
-  ATTNSCOPE_D bool is_plain() const {
-    return (p.page_size == 0 || p.page_shift >= 4) && p.e == C::kE && p.ev == C::kEv &&
-           p.softcap_out == 0.0f && p.alibi == nullptr;
+  ATTNSCOPE_D Interval seen_by(int i) const {
+    if constexpr (C::kSimple) return {0, piece.keys};
+    return visible(p.problem, piece.keys, i);
   }
 
+  // kPlain: see is_plain().
   template <bool kPlain>
   ATTNSCOPE_D void start_run(const Piece& run) {
     piece = run;
     const Problem& problem = p.problem;
     const int head = piece.pack * problem.pack;
+    const int k_head = C::kSimple ? piece.pack : head / problem.k_group;
+    const int v_head = C::kSimple ? piece.pack : head / problem.v_group;
     const bool paged = p.page_size != 0;
-    k_base = p.k + (paged ? 0 : piece.batch * p.k_strides[0]) + head / problem.k_group * p.k_strides[1];
-    v_base = p.v + (paged ? 0 : piece.batch * p.v_strides[0]) + head / problem.v_group * p.v_strides[1];
-    const Interval first = visible(problem, piece.keys, 0),
-                   last = visible(problem, piece.keys, problem.length - 1);
+    k_base = p.k + (paged ? 0 : piece.batch * p.k_strides[0]) + k_head * p.k_strides[1];
+    v_base = p.v + (paged ? 0 : piece.batch * p.v_strides[0]) + v_head * p.v_strides[1];
+    const Interval first = seen_by(0), last = seen_by(problem.length - 1);
     key_begin = first.begin, key_end = last.end;
     all = {last.begin, first.end};
     pages_of_step<kPlain>(0, page_k);
     pages_of_step<kPlain>(1, page_next);
   }
 
+  // With the first chunk of K, in its group of copies.
+  ATTNSCOPE_D void copy_q() {
+    constexpr int kChunks = C::kE / 8;
+    const int first_row = piece.row_tile * C::kRows, there = rows_here();
+#pragma unroll 1
+    for (unsigned at = threadIdx.x; at < unsigned(C::kRows * kChunks); at += C::kThreads) {
+      const int r = int(at / unsigned(kChunks)), column = int(8 * (at % unsigned(kChunks)));
+      const Row row = row_of(p.problem, piece.pack, first_row + min(r, there - 1));
+      const u16* from =
+          p.q + piece.batch * p.q_strides[0] + row.head * p.q_strides[1] + row.i * p.q_strides[2];
+      const bool real = r < there && column < p.e;
+      copy_async_16(shared_address_of(shared.q[r / 16]) + swizzled_offset(16, r % 16, column),
+                    from + (real ? column : 0), real ? 16 : 0);
+    }
+  }
+
   // What the first step needs beyond K; while K and V are on their way.
   ATTNSCOPE_D void prepare_rows() {
-    load_q();
+    if (C::kSimple || p.q_vectors)
+      copy_async_wait<2 * C::kStages - 2>();
+    else
+      load_q();
     const Problem& problem = p.problem;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = piece.row_tile * C::kRows + 16 * row_warp + mma_row(lane, 2 * half);
-      mine[half] = visible(problem, piece.keys, problem.length == 1 ? 0 : r % problem.length);
+      mine[half] = seen_by(problem.length == 1 ? 0 : r % problem.length);
       maximum[half] = -infinity(), sum[half] = 0.0f;
     }
 #pragma unroll
@@ -488,6 +505,7 @@ struct Block {
         sync_team();  // K_n is there for all; V_{n−1} has been used by all
       }
       load_v<kPlain>(n + C::kStages - 1, before, page_v);
+      copy_async_commit();
       if (n >= 0) {
         scores(place);
         scale_scores<kPlain>();
@@ -498,6 +516,8 @@ struct Block {
         sync_team();  // V_n is there; K_n has been used
       }
       load_k<kPlain>(n + C::kStages, place, page_k);
+      if (n == -C::kStages && (C::kSimple || p.q_vectors)) copy_q();
+      copy_async_commit();
       next_pages<kPlain>(n);
       if (n >= 0)
         values(place, rows_differ);
@@ -532,8 +552,8 @@ struct Block {
   template <class Take>
   ATTNSCOPE_D void merge_teams(Take take) {
     constexpr int kGroups = C::kEv / 4;
-    for (int at = int(threadIdx.x); at < rows_here() * kGroups; at += C::kThreads) {
-      const int row = at / kGroups, column = 4 * (at % kGroups);
+    for (unsigned at = threadIdx.x; at < unsigned(rows_here() * kGroups); at += C::kThreads) {
+      const int row = int(at / unsigned(kGroups)), column = int(4 * (at % unsigned(kGroups)));
       State state{-infinity(), 0.0f};
 #pragma unroll 2
       for (int t = 0; t < C::kTeams; ++t) state.maximum = fmaxf(state.maximum, shared.state[t][row].x);
@@ -571,31 +591,41 @@ struct Block {
     if (!piece.whole && p.join == Join::kCluster) join_cluster();
   }
 
-  // The blocks of a cluster share the row tile's output among them; each reads the others' sums.
+  // The blocks of a cluster share the row tile's output among them. As many neighbouring lanes as there are
+  // blocks read four columns, one block's sums each, so that it takes the time of one read.
   ATTNSCOPE_D void join_cluster() {
     constexpr int kGroups = C::kEv / 4;
-    const int blocks = p.problem.parts, rank = int(blockIdx.x) % blocks;
+    const int blocks = p.problem.parts, all_groups = rows_here() * kGroups;
+    const int rank = C::kSimple ? int(blockIdx.x) - divided(int(blockIdx.x), p.problem.by_parts) * blocks
+                                : int(blockIdx.x) % blocks;
+    const int shift = blocks > 4 ? 3 : blocks > 2 ? 2 : 1, from = lane & ((1 << shift) - 1);
+    const int at_once = C::kThreads >> shift;
     cluster_sync();
-    for (int at = rank * C::kThreads + int(threadIdx.x); at < rows_here() * kGroups;
-         at += blocks * C::kThreads) {
-      const int row = at / kGroups, column = 4 * (at % kGroups);
-      if (column >= p.ev) continue;
-      const u32 states = shared_address_of(&shared.total_state[row]);
-      const u32 sums = shared_address_of(&shared.merge.total[row][column]);
-      State state{-infinity(), 0.0f};
-#pragma unroll 2
-      for (int b = 0; b < blocks; ++b)
-        state.maximum = fmaxf(state.maximum, cluster_load2(cluster_address(states, b)).x);
-      float total[4] = {};
-#pragma unroll 2
-      for (int b = 0; b < blocks; ++b) {
-        const float2 part = cluster_load2(cluster_address(states, b));
-        const float4 v = cluster_load4(cluster_address(sums, b));
-        const float w = weight_of(part.x, state.maximum);
-        state.sum += w * part.y;
-        total[0] += w * v.x, total[1] += w * v.y, total[2] += w * v.z, total[3] += w * v.w;
+#pragma unroll 1
+    for (int first = rank * at_once; first < all_groups; first += blocks * at_once) {
+      const int at = first + int(threadIdx.x >> shift);
+      const int row = at < all_groups ? int(unsigned(at) / unsigned(kGroups)) : 0;
+      const int column = int(4 * (unsigned(at) % unsigned(kGroups)));
+      float2 part = make_float2(-infinity(), 0.0f);
+      float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (from < blocks && column < p.ev) {
+        part = cluster_load2(cluster_address(shared_address_of(&shared.total_state[row]), from));
+        v = cluster_load4(cluster_address(shared_address_of(&shared.merge.total[row][column]), from));
       }
-      write(row, column, total, state);
+      State state{part.x, 0.0f};
+#pragma unroll 1
+      for (int d = (1 << shift) / 2; d > 0; d /= 2)
+        state.maximum = fmaxf(state.maximum, __shfl_xor_sync(0xFFFFFFFFu, state.maximum, d));
+      const float w = weight_of(part.x, state.maximum);
+      state.sum = w * part.y;
+      float total[4] = {w * v.x, w * v.y, w * v.z, w * v.w};
+#pragma unroll 1
+      for (int d = (1 << shift) / 2; d > 0; d /= 2) {
+        state.sum += __shfl_xor_sync(0xFFFFFFFFu, state.sum, d);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[i] += __shfl_xor_sync(0xFFFFFFFFu, total[i], d);
+      }
+      if (from == 0 && at < all_groups && column < p.ev) write(row, column, total, state);
     }
     cluster_sync();  // nobody leaves while another reads its sums
   }
@@ -609,7 +639,7 @@ struct Block {
 };
 
 // ---- The kernel ----
-// kPlain: see is_plain(). One call for both ways to share the keys, so that its code is there once.
+// One call for both ways to share the keys, so that its code is there once.
 template <class C, bool kPlain>
 ATTNSCOPE_D void run_pieces(Block<C>& block, SharedStorage<C>& shared) {
   const Problem& problem = block.p.problem;
@@ -631,10 +661,30 @@ ATTNSCOPE_D void decode_forward(const Params& p, void* dynamic_shared) {
   wait_for_previous_kernel();
   let_next_kernel_start();
   Block<C> block(p, shared);
-  if (block.is_plain())
+  if (is_plain(p, C::kE, C::kEv))
     run_pieces<C, true>(block, shared);
   else
     run_pieces<C, false>(block, shared);
+}
+
+// A batch entry's part of the block table, as far as `threads` lines go, while its length is read.
+ATTNSCOPE_D void prefetch_table(const Params& p, int batch, int threads) {
+  constexpr int kLine = 32;  // entries
+  const int entries = p.problem.keys >> p.page_shift;
+  if (p.table_strides[1] != 1) return;
+#pragma unroll 1
+  for (int at = kLine * int(threadIdx.x); at < entries; at += kLine * threads)
+    prefetch_to_l2(p.table + batch * p.table_strides[0] + at);
+}
+
+// For what is_simple(); C::kSimple.
+template <class C>
+ATTNSCOPE_D void decode_forward_simple(const Params& p, void* dynamic_shared) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  if (p.page_size != 0) prefetch_table(p, quick_batch(p.problem), C::kThreads);
+  Block<C> block(p, *static_cast<SharedStorage<C>*>(dynamic_shared));
+  block.template run<true>(quick_piece<C::kTile>(p.problem));
 }
 
 }  // namespace attnscope::decode

@@ -43,4 +43,19 @@ struct Params {
   float* partial_state;  // kWorkspace: [slot][rows of a tile][2] maximum (base 2), sum of weights
 };
 
+// Nothing that the main loop would have to ask for again and again: whole pages of a power of two keys, at
+// least 16, or none; the image's own head sizes; scores that are only scaled.
+ATTNSCOPE_HD constexpr bool is_plain(const Params& p, int image_e, int image_ev) {
+  return (p.page_size == 0 || p.page_shift >= 4) && p.e == image_e && p.ev == image_ev &&
+         p.softcap_out == 0.0f && p.alibi == nullptr;
+}
+// Also even parts, K and V with the same heads, rows of Q that vectors read, and every row sees all keys of
+// its batch entry: decode_forward_simple takes it.
+ATTNSCOPE_HD constexpr bool is_simple(const Params& p, int image_e, int image_ev) {
+  const Problem& m = p.problem;
+  const bool causal = m.causal != 0 && (m.length > 1 || m.lower_right == 0);
+  return is_plain(p, image_e, image_ev) && p.q_vectors != 0 && m.quick != 0 && m.pack == m.k_group &&
+         m.pack == m.v_group && !causal && m.window_left < 0 && m.window_right < 0;
+}
+
 }  // namespace attnscope::decode

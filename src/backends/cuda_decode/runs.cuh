@@ -63,6 +63,28 @@ ATTNSCOPE_D Place find_place(const Problem& p, PlaceStorage& shared, Wanted want
   return {total, shared.before, shared.batch};
 }
 
+// The batch entry of this block.
+ATTNSCOPE_D int quick_batch(const Problem& p) {
+  return divided(divided(int(blockIdx.x), p.by_parts), p.by_tiles_per_batch);
+}
+// even_piece() of key tiles of kTileKeys where every row sees all keys.
+template <int kTileKeys>
+ATTNSCOPE_D Piece quick_piece(const Problem& p) {
+  const int tile = divided(int(blockIdx.x), p.by_parts), part = int(blockIdx.x) - tile * p.parts;
+  Piece piece;
+  piece.batch = quick_batch(p);
+  const int in_batch = tile - piece.batch * p.tiles_per_batch;
+  piece.pack = divided(in_batch, p.by_row_tiles), piece.row_tile = in_batch - piece.pack * p.row_tiles;
+  piece.keys = keys_of(p, piece.batch);
+  const int count = max(1, (piece.keys + kTileKeys - 1) / kTileKeys);
+  const int each = divided(count, p.by_parts), longer = count - each * p.parts;
+  piece.first = part * each + min(part, longer);
+  piece.last = piece.first + each + (part < longer ? 1 : 0);
+  piece.whole = p.parts == 1;
+  piece.slot = blockIdx.x;
+  return piece;
+}
+
 // Even parts: this block's only piece, which may be empty; its (empty) result is joined all the same.
 ATTNSCOPE_D Piece even_piece(const Problem& p) {
   const int tile = int(blockIdx.x) / p.parts, part = int(blockIdx.x) % p.parts;

@@ -13,6 +13,20 @@
 namespace attnscope::decode {
 
 using tile::i64;
+using tile::u32;
+using tile::u64;
+
+// Division by a number that the host knows, in two instructions; right as long as x · by < 2^32.
+struct Divisor {
+  int by;
+  u32 factor;  // 2^32 / by, rounded up
+};
+ATTNSCOPE_HD constexpr Divisor divisor(int by) {
+  return {by, by > 1 ? static_cast<u32>(((u64(1) << 32) + u64(by) - 1) / u64(by)) : 0};
+}
+ATTNSCOPE_HD constexpr int divided(int x, Divisor d) {
+  return d.by == 1 ? x : static_cast<int>(u64(u32(x)) * d.factor >> 32);
+}
 
 // Everything that decides who computes what.
 struct Problem {
@@ -36,6 +50,8 @@ struct Problem {
   // Derived, by derive().
   int row_tiles;        // of a pack
   int tiles_per_batch;  // row tiles of a batch entry
+  Divisor by_parts, by_tiles_per_batch, by_row_tiles;
+  int quick;  // those may be used: their operands are small enough
 
   ATTNSCOPE_HD constexpr int rows() const { return pack * length; }  // of a pack
   ATTNSCOPE_HD constexpr int all_tiles() const { return batch * tiles_per_batch; }
@@ -43,6 +59,13 @@ struct Problem {
 ATTNSCOPE_HD constexpr void derive(Problem& p) {
   p.row_tiles = (p.rows() + p.tile_rows - 1) / p.tile_rows;
   p.tiles_per_batch = p.heads / p.pack * p.row_tiles;
+  p.by_parts = divisor(p.parts);
+  p.by_tiles_per_batch = divisor(p.tiles_per_batch);
+  p.by_row_tiles = divisor(p.row_tiles);
+  constexpr i64 kMost = i64(1) << 32;
+  const i64 blocks = i64(p.all_tiles()) * p.parts;
+  p.quick = p.parts > 0 && blocks * p.parts < kMost && i64(p.keys) * p.parts < kMost &&
+            i64(p.all_tiles()) * p.tiles_per_batch < kMost && i64(p.tiles_per_batch) * p.row_tiles < kMost;
 }
 
 // Row r of pack `pack`: which query head and row.
@@ -50,6 +73,7 @@ struct Row {
   int head, i;
 };
 ATTNSCOPE_HD constexpr Row row_of(const Problem& p, int pack, int r) {
+  if (p.length == 1) return {pack * p.pack + r, 0};
   return {pack * p.pack + r / p.length, r % p.length};
 }
 

@@ -1,4 +1,6 @@
-// One configuration, chosen by macros, as one image with one entry: decode_forward.
+// One configuration, chosen by macros, as one image with two entries: decode_forward, and
+// decode_forward_simple for what is_simple() (params.h) takes; an instance compiled at first use has only the
+// first.
 #include "backends/cuda_decode/kernel.cuh"
 
 namespace attnscope::decode {
@@ -15,3 +17,11 @@ extern "C" __global__ void __launch_bounds__(attnscope::decode::Chosen::kThreads
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   attnscope::decode::decode_forward<attnscope::decode::Chosen>(p, dynamic_shared);
 }
+#ifndef __CUDACC_RTC__
+extern "C" __global__ void __launch_bounds__(attnscope::decode::Chosen::kThreads,
+                                             attnscope::decode::Chosen::kBlocksPerSm)
+    decode_forward_simple(const __grid_constant__ attnscope::decode::Params p) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  attnscope::decode::decode_forward_simple<attnscope::decode::Chosen::SimpleToo>(p, dynamic_shared);
+}
+#endif
