@@ -15,7 +15,8 @@ class Problem(C.Structure):  # src/backends/cuda_decode/schedule.h
     _fields_ = ([(n, C.c_int) for n in ("batch", "heads", "length", "pack", "k_group", "v_group", "keys")]
                 + [("lengths", C.c_void_p), ("lengths_stride", C.c_int64)]
                 + [(n, C.c_int) for n in ("lengths_wide", "appended", "causal", "lower_right", "window_left", "window_right",
-                                          "tile_rows", "tile_keys", "parts", "blocks", "row_tiles", "tiles_per_batch")])
+                                          "tile_rows", "tile_keys", "parts", "blocks", "row_tiles", "tiles_per_batch")]
+                + [("divisors", C.c_uint32 * 6), ("quick", C.c_int)])  # for decode alone
 
 
 class Rest(C.Structure):  # src/backends/cuda_decode/params.h
