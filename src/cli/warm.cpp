@@ -58,6 +58,10 @@ struct Feature {
 };
 constexpr int64_t kPageSize = 64;
 char g_some_memory[16];  // stands for tensors that are only looked for, never read
+void add_mask(Request& r, MaskKind kind, DType dtype) {
+  r.mask_kind = kind;
+  r.mask = TensorView::contiguous(nullptr, dtype, {1, 1, r.q_len(), r.kv_len()}, r.q.device);
+}
 constexpr Feature kFeatures[] = {
     {"window", [](Request& r) { r.window.left = 1024; }},
     {"lengths", [](Request& r) { r.lengths.kv_lengths.data = g_some_memory; }},
@@ -65,8 +69,8 @@ constexpr Feature kFeatures[] = {
     {"alibi", [](Request& r) { r.alibi_slopes.data = g_some_memory; }},
     {"sinks", [](Request& r) { r.sinks.data = g_some_memory; }},
     {"dropout", [](Request& r) { r.dropout.p = 0.1; }},
-    {"bool", [](Request& r) { r.mask_kind = MaskKind::kBool; }},
-    {"bias", [](Request& r) { r.mask_kind = MaskKind::kBias; }},
+    {"bool", [](Request& r) { add_mask(r, MaskKind::kBool, DType::kBool); }},
+    {"bias", [](Request& r) { add_mask(r, MaskKind::kBias, r.q.dtype); }},
     {"pages",
      [](Request& r) {
        const int64_t batch = r.batch(), pages = (r.kv_len() + kPageSize - 1) / kPageSize;

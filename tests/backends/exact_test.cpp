@@ -2,9 +2,6 @@
 // needed.
 #include "backends/cuda_flash_sm90/exact.h"
 
-#include "backends/cuda_flash_sm90/featured/exact.h"
-#include "cuda/nvrtc.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,56 +74,6 @@ TEST(Exact, TheInstanceIsTheEmbeddedOneWithOtherSizes) {
       static_cast<size_t>(
           std::count(embedded->defines, embedded->defines + std::string_view(embedded->defines).size(), ';') +
           1));
-}
-
-// Requests of the featured kernel.
-Request windowed(int64_t head_dim, int64_t value_dim) {
-  Request r = request_of(head_dim, value_dim, true);
-  r.window.left = 512;
-  return r;
-}
-std::string featured_name(const Request& r) {
-  const cuda::WantedInstance wanted = wanted_by_flash(r, cuda::gpu_target(90));
-  return wanted.instance ? wanted.instance->name : "";
-}
-
-TEST(ExactFeatured, SizesBetweenTwoImages) {
-  for (const int64_t e : {64, 128, 256}) EXPECT_EQ(featured_name(windowed(e, e)), "") << e;
-  EXPECT_EQ(featured_name(windowed(96, 96)), "flash_sm90_featured_e96_v96_k128_w2_t0_bf16_exact");
-  EXPECT_EQ(featured_name(windowed(80, 80)), "flash_sm90_featured_e80_v96_k128_w2_t0_bf16_exact")
-      << "O leaves 32 columns at a time";
-  EXPECT_EQ(featured_name(windowed(192, 192)), "flash_sm90_featured_e192_v192_k96_w2_t0_bf16_exact")
-      << "room for longer steps";
-  EXPECT_EQ(featured_name(windowed(192, 128)), "");
-}
-
-TEST(ExactFeatured, TransformsOnlyWhereTheyCompileQuickly) {
-  Request r = request_of(96, 96, false);
-  r.softcap = 3;
-  EXPECT_THAT(wanted_by_flash(r, cuda::gpu_target(90)).why_not, HasSubstr("too long to compile"));
-  r = request_of(160, 160, false);
-  r.softcap = 3;
-  EXPECT_EQ(featured_name(r), "flash_sm90_featured_e160_v160_k80_w2_t1_bf16_exact");
-}
-
-TEST(ExactFeatured, FlashIsForHopperAndWithoutMasks) {
-  EXPECT_FALSE(wanted_by_flash(windowed(96, 96), cuda::gpu_target(100)).serves);
-  EXPECT_EQ(featured_name(request_of(80, 80, false)), name_of(request_of(80, 80, false)))
-      << "the plain kernel's";
-  Request r = windowed(96, 96);
-  r.mask_kind = MaskKind::kBool;
-  EXPECT_FALSE(wanted_by_flash(r, cuda::gpu_target(90)).serves);
-}
-
-TEST(ExactFeatured, NvrtcCompilesIt) {
-  const auto nvrtc = cuda::Nvrtc::open();
-  if (!nvrtc) GTEST_SKIP() << nvrtc.error().message;
-  const Result<cuda::KernelCache> no_cache = fail(ErrorCode::kUnavailable, "none");
-  const cuda::WantedInstance wanted = wanted_by_flash(windowed(192, 192), cuda::gpu_target(90));
-  ASSERT_TRUE(wanted.instance);
-  const auto kernel = cuda::jit_kernel(*wanted.instance, cuda::JitMode::kOn, nvrtc, no_cache);
-  ASSERT_TRUE(kernel) << kernel.error().message;
-  EXPECT_EQ(kernel->cubin.substr(1, 3), "ELF");
 }
 
 // Every source that an instance includes is inside the library.

@@ -93,31 +93,19 @@ void expect_same(const char* backend, const CaseSpec& spec, const char* off) {
   EXPECT_EQ(again.out, exact.out);
 }
 
+// Each instance takes a second or so to compile, so that what varies takes turns.
 TEST_F(JitOnGpu, FlashOnHopper) {
   const auto info = cuda::device_info(0);
   if (!info || (*info)->sm() != 90) GTEST_SKIP() << "flash's exact instances are for sm_90a";
+  int n = 0;
   for (const int64_t head_dim : {48, 80, 112, 160, 224})
-    for (const DType dtype : {DType::kBF16, DType::kF16})
-      for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft})
-        expect_same("flash", spec_of(head_dim, dtype, causal), "over zeros");
-}
-
-TEST_F(JitOnGpu, FeaturesOfFlashOnHopper) {
-  const auto info = cuda::device_info(0);
-  if (!info || (*info)->sm() != 90) GTEST_SKIP() << "flash's exact instances are for sm_90a";
-  for (const int64_t head_dim : {80, 96, 160, 192, 224}) {
-    CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
-    spec.window = {700, 0};
-    expect_same("flash", spec, "over zeros");
-    spec.window = {};
-    if (head_dim <= 128) continue;
-    spec.softcap = 20;
-    expect_same("flash", spec, "over zeros");
-  }
+    for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft})
+      expect_same("flash", spec_of(head_dim, ++n % 2 == 0 ? DType::kF16 : DType::kBF16, causal),
+                  "over zeros");
 }
 
 TEST_F(JitOnGpu, FlashSm80) {
-  for (const int64_t head_dim : {48, 80, 112, 160, 224})
+  for (const int64_t head_dim : {80, 160})
     expect_same("flash_sm80", spec_of(head_dim, DType::kBF16, CausalMode::kTopLeft), "over zeros");
   CaseSpec spec = spec_of(192, DType::kF16, CausalMode::kNone);
   spec.Ev = 128;
@@ -125,30 +113,27 @@ TEST_F(JitOnGpu, FlashSm80) {
 }
 
 TEST_F(JitOnGpu, FeaturesOfFlashSm80) {
-  for (const int64_t head_dim : {80, 96, 192}) {
-    CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
-    spec.paged = spec.append = true;
-    spec.page_size = 64;
-    spec.appended = spec.L;
-    spec.softcap = 20;
-    expect_same("flash_sm80", spec, "over zeros");
-    spec.paged = spec.append = false;
-    spec.dropout = 0.2;
-    expect_same("flash_sm80", spec, "over zeros");
-  }
+  CaseSpec spec = spec_of(96, DType::kBF16, CausalMode::kLowerRight);
+  spec.paged = spec.append = true;
+  spec.page_size = 64;
+  spec.appended = spec.L;
+  spec.softcap = 20;
+  expect_same("flash_sm80", spec, "over zeros");
+  spec = spec_of(192, DType::kBF16, CausalMode::kLowerRight);
+  spec.dropout = 0.2;
+  expect_same("flash_sm80", spec, "over zeros");
 }
 
 TEST_F(JitOnGpu, Decode) {
-  for (const int64_t head_dim : {80, 96, 112, 192})
-    for (const int64_t rows : {1, 8}) {
-      CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
-      spec.L = rows;
-      spec.S = 9000;
-      spec.B = 2;
-      spec.Hk = spec.Hv = 4;
-      spec.kv_lengths = rows == 1;
-      expect_same("decode", spec, "in the general loop");
-    }
+  for (const int64_t head_dim : {96, 192}) {
+    CaseSpec spec = spec_of(head_dim, DType::kBF16, CausalMode::kLowerRight);
+    spec.B = 2;
+    spec.L = 1;
+    spec.S = 9000;
+    spec.Hk = spec.Hv = 4;
+    spec.kv_lengths = head_dim == 96;
+    expect_same("decode", spec, "in the general loop");
+  }
 }
 
 }  // namespace

@@ -83,8 +83,10 @@ TEST_F(Warm, FeaturesGpusAndBackendsDecideWhichKernel) {
   };
   const std::string shape = "2,16,4096,96";
   EXPECT_EQ(instance({shape, "--arch", "sm_90a"}), "") << "flash has an image";
-  EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "window"}),
-            "flash flash_sm90_featured_e96_v96_k128_w2_t0_bf16_exact");
+  EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "window"}), "") << "embedded images only";
+  EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "bool"}), "") << "the same, of efficient";
+  EXPECT_EQ(instance({shape, "--arch", "sm_80", "--with", "bool"}),
+            "efficient mma_e96_v96_r128_k64_s1_bf16_featured_exact");
   EXPECT_EQ(instance({shape, "--arch", "sm_90a", "--with", "pages,softcap"}),
             "flash_sm80 mma_e96_v96_r128_k64_s1_bf16_featured_exact");
   EXPECT_EQ(instance({"16,32,8,1,8192,96,96", "--arch", "sm_90a"}),

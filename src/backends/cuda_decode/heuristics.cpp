@@ -68,8 +68,8 @@ const EmbeddedImage* choose_image(const Request& r, const Gpu& gpu) {
   };
   for (const EmbeddedImage& image : images()) {
     if (image.dtype != r.q.dtype || image.e < r.head_dim() || image.ev < r.value_dim() ||
-        shared_bytes_of(image) > gpu.shared_per_block)
-      continue;
+        shared_bytes_of(image) > gpu.shared_per_block || (image.large && !gpu.clusters))
+      continue;  // large ones have code for 9.0 and later only
     if (best == nullptr || better(image, *best)) best = &image;
   }
   return best;

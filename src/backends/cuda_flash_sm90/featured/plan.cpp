@@ -2,7 +2,6 @@
 
 #include "attention/cost.h"
 #include "attention/dropout_bits.h"
-#include "backends/cuda_flash_sm90/featured/exact.h"
 #include "backends/cuda_flash_sm90/featured/images.h"
 #include "backends/cuda_flash_sm90/featured/mask_plan.h"
 #include "backends/cuda_flash_sm90/featured/params.h"
@@ -40,6 +39,20 @@ int64_t tiles_at_most(const Request& r, int rows) {
   const int64_t blocks =
       r.lengths.packed() ? r.q_len() / rows + sequences_of(r) : (r.q_len() + rows - 1) / rows * r.batch();
   return r.q_len() > 0 ? blocks * r.heads() : 0;
+}
+
+// The image for the smallest head size that holds the request's.
+const FeaturedImage* choose_image(const Request& r, bool any_output) {
+  const FeaturedImage* best = nullptr;
+  for (const FeaturedImage& image : featured_images()) {
+    if (image.dtype != r.q.dtype || image.any_output != any_output || image.e < r.head_dim() ||
+        image.ev < r.value_dim() || image.transform < transforms(r) || image.mask != masking(r))
+      continue;
+    if (best == nullptr || image.e + image.ev < best->e + best->ev ||
+        (image.e + image.ev == best->e + best->ev && image.transform < best->transform))
+      best = &image;
+  }
+  return best;
 }
 
 // How many pairs of sequence and head to walk together, as if all sequences were equally long.
@@ -117,36 +130,19 @@ struct Prepared {
   Schedule schedule;
   MaskedParams params;
   int blocks = 0;
-  std::string note;  // how an exact instance was had, or why not (exact.h); empty: none was wanted
   KeptTiles kept;
 };
 
-Result<Prepared> ready(const Request& r, const FeaturedImage& image, int multiprocessors) {
-  const Schedule schedule = schedule_for(r, image, multiprocessors);
-  Prepared p{&image, nullptr, schedule, constant_params(r, schedule), 0, {}, {}};
-  p.blocks = static_cast<int>(std::min<int64_t>(multiprocessors, tiles_at_most(r, image.rows())));
-  ATTNSCOPE_ASSIGN(p.image, loaded(image.name, image.cubin(), image.threads(), r.q.device.index));
-  ATTNSCOPE_ASSIGN(p.kept, KeptTiles::of(r, image));
-  return p;
-}
-
 Result<Prepared> prepare(const Request& r, int multiprocessors, bool any_output) {
-  const FeaturedImage* image = featured_image_for(r, any_output);
+  const FeaturedImage* image = choose_image(r, any_output);
   if (image == nullptr)
     return fail(ErrorCode::kInternal,
                 fmt::format("no featured image for head sizes {} and {}", r.head_dim(), r.value_dim()));
-  ExactFeatured exact;
-  if (!any_output) exact = exact_featured(r, *image);
-  if (exact.image != nullptr) {
-    Result<Prepared> made = ready(r, *exact.image, multiprocessors);
-    if (made) {
-      made->note = exact.note;
-      return made;
-    }
-    exact.note += fmt::format(", but it does not load: {}", made.error().message);
-  }
-  ATTNSCOPE_ASSIGN(Prepared p, ready(r, *image, multiprocessors));
-  p.note = exact.note;
+  const Schedule schedule = schedule_for(r, *image, multiprocessors);
+  Prepared p{image, nullptr, schedule, constant_params(r, schedule), 0, {}};
+  p.blocks = static_cast<int>(std::min<int64_t>(multiprocessors, tiles_at_most(r, image->rows())));
+  ATTNSCOPE_ASSIGN(p.image, loaded(image->name, image->cubin(), image->threads(), r.q.device.index));
+  ATTNSCOPE_ASSIGN(p.kept, KeptTiles::of(r, *image));
   return p;
 }
 
@@ -233,11 +229,10 @@ class FeaturedPlan final : public BackendPlan {
     if (p.kept.needed()) steps.push_back(p.kept.describe());
     steps.push_back(fmt::format(
         "kernel {}  {}: {}; {} × {} tiles found on the device, {} blocks of {} threads, {} registers, {} "
-        "shared; {} pairs of sequence and head walked together{}{}",
+        "shared; {} pairs of sequence and head walked together",
         kernel_, p.embedded->name, features_, p.embedded->rows(), p.embedded->keys, p.blocks,
         p.embedded->threads(), p.image->resources().registers,
-        format_bytes(p.image->resources().shared_bytes), p.schedule.group_heads, p.note.empty() ? "" : "; ",
-        p.note));
+        format_bytes(p.image->resources().shared_bytes), p.schedule.group_heads));
     return steps;
   }
 
@@ -273,19 +268,6 @@ class FeaturedPlan final : public BackendPlan {
 };
 
 }  // namespace
-
-const FeaturedImage* featured_image_for(const Request& r, bool any_output) {
-  const FeaturedImage* best = nullptr;
-  for (const FeaturedImage& image : featured_images()) {
-    if (image.dtype != r.q.dtype || image.any_output != any_output || image.e < r.head_dim() ||
-        image.ev < r.value_dim() || image.transform < transforms(r) || image.mask != masking(r))
-      continue;
-    if (best == nullptr || image.e + image.ev < best->e + best->ev ||
-        (image.e + image.ev == best->e + best->ev && image.transform < best->transform))
-      best = &image;
-  }
-  return best;
-}
 
 bool needs_featured(const Request& r) {
   return r.window.active() || r.lengths.has_kv_lengths() || r.lengths.packed() || r.sinks.data != nullptr ||

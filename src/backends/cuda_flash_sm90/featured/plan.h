@@ -4,7 +4,6 @@
 
 #include "attention/backend.h"
 #include "attention/refusal.h"
-#include "backends/cuda_flash_sm90/featured/images.h"
 
 #include <memory>
 #include <string>
@@ -13,9 +12,6 @@
 namespace attnscope::flash_sm90 {
 
 bool needs_featured(const Request& request);
-// The embedded image for the smallest head size that holds the request's; null: none does. any_output: one
-// that writes an output of any strides.
-const FeaturedImage* featured_image_for(const Request& request, bool any_output);
 // What a request that needs it may not have; the reasons that hold for every image are the backend's.
 void refuse_featured(const Request& request, Refusals& all);
 // For `multiprocessors` blocks at most, under this name (a literal) in events and traces. The request has no
