@@ -27,7 +27,7 @@ MUTANTS = {  # name: (expectation, text, replacement)
                       "barrier_wait(shared.k_empty[slot.stage], slot.parity ^ 1); " + DELAY),
     "slow_values": ("right", "barrier_wait(shared.v_empty[slot.stage], slot.parity ^ 1);",
                     "barrier_wait(shared.v_empty[slot.stage], slot.parity ^ 1); " + DELAY),
-    "slow_warps": ("right", "const bool moved = softmax();", "const bool moved = softmax(); " + DELAY),
+    "slow_warps": ("right", "bool moved = move_reference(0);", "bool moved = move_reference(0); " + DELAY),
     "slow_epilogue": ("right", "const Tile<C> tile(p, turn);\n    const int t = thread_again();",
                       "const Tile<C> tile(p, turn);\n    const int t = thread_again(); " + DELAY),
 }
