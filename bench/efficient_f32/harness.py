@@ -346,4 +346,5 @@ def main():
         json.dump({"schema": "attnscope.efficient_f32/1", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}, file, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
