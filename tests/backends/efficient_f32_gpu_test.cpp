@@ -147,7 +147,8 @@ void scale_by(const TensorView& v, float factor) {
 }
 
 TEST(EfficientF32Gpu, ValuesNearTheEndsOfTheRange) {
-  for (const float size : {3e37f, 1e-36f}) {
+  // The sum of weights times values is divided by the sum of weights only at the end: it must fit f32 too.
+  for (const float size : {2e36f, 1e-36f}) {
     AttentionCase host(spec_of(64));
     scale_by(host.request().v, size);
     check(host, "values of size " + std::to_string(size));
