@@ -287,6 +287,24 @@ TEST(PlantedFaults, EachMakesACaseFail) {
   }
 }
 
+// Where the oracle answers some rows only, the formula's NaN in a row without keys is no fault, in another
+// row it is.
+TEST(SampledRows, NanIsFineOnlyInRowsWithoutKeys) {
+  for (const Case& c : builtin()) {
+    if (c.id != "S12-small") continue;
+    Options options;
+    options.backends = {"naive"};
+    options.oracle_flops = 1;
+    EXPECT_FALSE(run_case(c, options).failed());
+    options.after = [](const Request&, const Outputs& o) {
+      store_f64(o.out.data, o.out.dtype, element_offset(o.out, 0, 1, 3, 5), std::nan(""));
+    };
+    EXPECT_TRUE(run_case(c, options).failed());
+    return;
+  }
+  FAIL() << "S12-small is gone";
+}
+
 TEST(Options, UnknownBackendListsTheKnown) {
   Options options;
   options.backends = {"flahs"};
