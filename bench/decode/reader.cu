@@ -12,7 +12,9 @@ struct Params {
   int chunk, stages, mode, policy;
 };
 extern "C" __device__ const int reader_shared_bytes = 0;
-__device__ __forceinline__ u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ u32 address(const void* p) {
+  return u32(__cvta_generic_to_shared(p));
+}
 
 extern "C" __global__ void __launch_bounds__(256) read_all(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) char ring[];
@@ -20,15 +22,20 @@ extern "C" __global__ void __launch_bounds__(256) read_all(const __grid_constant
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   if (threadIdx.x % 32 != 0) return;
   char* mine = ring + warp * p.stages * p.chunk;
-  for (int s = 0; s < p.stages; ++s) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&full[warp][s])));
+  for (int s = 0; s < p.stages; ++s)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&full[warp][s])));
   asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
   u64 policy;
-  if (p.policy == 0) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else if (p.policy == 1) asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));
-  else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  if (p.policy == 0)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else if (p.policy == 1)
+    asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   const u32 chunks = u32(p.bytes / p.chunk), workers = gridDim.x * warps;
   const u32 half = chunks / 2;
-  const u32 begin = u32(u64(half) * blockIdx.x / gridDim.x), end = u32(u64(half) * (blockIdx.x + 1) / gridDim.x);
+  const u32 begin = u32(u64(half) * blockIdx.x / gridDim.x),
+            end = u32(u64(half) * (blockIdx.x + 1) / gridDim.x);
   u32 n = 0;
   const auto next = [&]() -> u32 {  // chunk number, or chunks
     const u32 i = n++;
@@ -47,9 +54,13 @@ extern "C" __global__ void __launch_bounds__(256) read_all(const __grid_constant
     const u32 at = next();
     if (at >= chunks) return false;
     const u32 bar = address(&full[warp][place]);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(p.chunk) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(address(mine + place * p.chunk)),
-                 "l"(p.from + u64(at) * p.chunk), "r"(p.chunk), "r"(bar), "l"(policy) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(p.chunk)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+        "[%3], %4;" ::"r"(address(mine + place * p.chunk)),
+        "l"(p.from + u64(at) * p.chunk), "r"(p.chunk), "r"(bar), "l"(policy)
+        : "memory");
     return true;
   };
   int issued = 0;
@@ -58,7 +69,11 @@ extern "C" __global__ void __launch_bounds__(256) read_all(const __grid_constant
   for (int done = 0; done < issued; ++done) {
     const int place = done % p.stages;
     const u32 parity = u32(done / p.stages) & 1u;
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra finished;\nbra again;\nfinished:\n}\n" ::"r"(address(&full[warp][place])), "r"(parity) : "memory");
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra "
+        "finished;\nbra again;\nfinished:\n}\n" ::"r"(address(&full[warp][place])),
+        "r"(parity)
+        : "memory");
     if (more) more = issue(place), issued += more;
   }
   if (p.mode == 2 && atomicAdd(p.counter + 1, 1u) == workers - 1) p.counter[0] = 0, p.counter[1] = 0;
