@@ -186,8 +186,7 @@ class MlaPlan final : public BackendPlan {
   CostModel cost_;
 };
 
-// ---- What it refuses
-// ------------------------------------------------------------------------------------------
+// ---- What it refuses -----------------------------------------------------------------------------
 void refuse_features(const Request& r, Refusals& all) {
   if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias", "use math");
   if (r.dropout.p > 0)
