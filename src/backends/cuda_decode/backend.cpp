@@ -200,8 +200,7 @@ class DecodePlan final : public BackendPlan {
   CostModel cost_;
 };
 
-// ---- What it refuses
-// ------------------------------------------------------------------------------------------
+// ---- What it refuses ----------------------------------------------------------------------------
 void refuse_features(const Request& r, Refusals& all) {
   constexpr const char* kElsewhere = "use efficient or math";
   if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias", kElsewhere);

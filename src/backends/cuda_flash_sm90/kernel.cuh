@@ -572,8 +572,7 @@ ATTNSCOPE_D void consume(const Params& p, SharedStorage<C>& shared, int warpgrou
   if (C::kStore == Store::kStaged && me.lane() == 0) tma_store_wait_done();
 }
 
-// ---- The kernel
-// ---------------------------------------------------------------------------------------------
+// ---- The kernel ---------------------------------------------------------------------------------
 template <class C>
 ATTNSCOPE_D void flash_forward(const Params& p, void* dynamic_shared) {
   SharedStorage<C>& shared = *static_cast<SharedStorage<C>*>(dynamic_shared);
