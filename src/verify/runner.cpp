@@ -264,6 +264,9 @@ CaseResult run_merge(const Case& c, CaseResult result) {
   BackendResult verdict{"merge_states", Outcome::kOk, "", ""};
   std::vector<Tensor> outs, lses;
   std::vector<Outputs> parts;
+  outs.reserve(c.merge.size());
+  lses.reserve(c.merge.size());
+  parts.reserve(c.merge.size());
   for (const MergeState& state : c.merge) {
     const auto width = static_cast<int64_t>(state.out.size());
     outs.push_back(std::move(*Tensor::empty(DType::kF32, {1, 1, 1, width})));
