@@ -10,6 +10,7 @@
 #include "backends/cuda_decode/exact.h"
 #include "backends/cuda_decode/heuristics.h"
 #include "backends/cuda_decode/images.h"
+#include "backends/cuda_decode/request.h"
 #include "base/event_sink.h"
 #include "base/text.h"
 #include "cuda/device.h"
@@ -39,7 +40,6 @@ constexpr std::string_view kSimple = "decode_forward_simple";
 constexpr std::string_view kCombine = "decode_combine";
 constexpr int kToolThreads = 128;
 constexpr int kMaxHeadDim = 256;
-constexpr int64_t kMaxIndex = int64_t{1} << 30;  // keys, rows and blocks are ints in the kernels
 
 // An entry of an image, loaded once per device and process; the loading is a visible span.
 Result<const cuda::Image*> loaded(std::span<const std::byte> bytes, std::string_view entry, int threads,
@@ -103,7 +103,7 @@ class DecodePlan final : public BackendPlan {
       : prepared_(prepared), device_(r.q.device.index), cost_(base_cost(r)) {
     const decode::WorkspaceSize pieces = decode::workspace_of(prepared_.params);
     // A cache holds more than this call reads: at most the keys that the block table can name.
-    if (r.paging.active()) cost_.min_bytes = paged_bytes(r);
+    if (r.paging.active()) cost_.min_bytes = decode::paged_bytes(r);
     cost_.intermediate_bytes = static_cast<double>(pieces.total());
     cost_.moved_bytes = cost_.min_bytes + 2 * cost_.intermediate_bytes;
     cost_.kernels = work() ? 1 + (prepared_.combine != nullptr) : 0;
@@ -125,7 +125,7 @@ class DecodePlan final : public BackendPlan {
     ATTNSCOPE_TRY(forward(r, p, stream));
     if (prepared_.combine == nullptr) return {};
     const auto pieces = static_cast<int64_t>(decode::workspace_of(p).total());
-    const EventScope scope(kCombine, EventKind::kKernel, pieces, output_bytes(r));
+    const EventScope scope(kCombine, EventKind::kKernel, pieces, decode::output_bytes(r));
     return prepared_.combine->launch(static_cast<int>(decode::combine_blocks(p)), &p, stream,
                                      {1, prepared_.overlap});
   }
@@ -161,10 +161,10 @@ class DecodePlan final : public BackendPlan {
   }
 
   Status forward(const Request& r, const Params& p, CUstream stream) const {
-    const int64_t written =
-        p.join == Join::kWorkspace ? static_cast<int64_t>(decode::workspace_of(p).total()) : output_bytes(r);
+    const int64_t written = p.join == Join::kWorkspace ? static_cast<int64_t>(decode::workspace_of(p).total())
+                                                       : decode::output_bytes(r);
     EventInfo info{prepared_.entry, EventKind::kKernel,
-                   static_cast<int64_t>(cost_.min_bytes) - output_bytes(r), written,
+                   static_cast<int64_t>(cost_.min_bytes) - decode::output_bytes(r), written,
                    static_cast<int64_t>(cost_.flops)};
     const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
     info.inputs = inputs;
@@ -184,17 +184,6 @@ class DecodePlan final : public BackendPlan {
                        prepared_.params.join == Join::kCluster ? " that a cluster joins" : "");
   }
 
-  static int64_t output_bytes(const Request& r) {
-    const int64_t rows = r.batch() * r.heads() * r.q_len();
-    return rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
-  }
-  static double paged_bytes(const Request& r) {
-    const auto keys = static_cast<double>(r.batch() * r.kv_len());
-    const auto width = static_cast<double>(r.k.size(1) * r.head_dim() + r.v.size(1) * r.value_dim());
-    const auto rows = static_cast<double>(r.batch() * r.heads() * r.q_len() * r.head_dim());
-    return keys * width * 2 + rows * 2 + static_cast<double>(output_bytes(r));
-  }
-
   Prepared prepared_;
   int device_;
   CostModel cost_;
@@ -202,14 +191,7 @@ class DecodePlan final : public BackendPlan {
 
 // ---- What it refuses ----------------------------------------------------------------------------
 void refuse_features(const Request& r, Refusals& all) {
-  constexpr const char* kElsewhere = "use efficient or math";
-  if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias", kElsewhere);
-  if (r.dropout.p > 0)
-    all.add("dropout", fmt::format("dropout {:g} is not built in", r.dropout.p), kElsewhere);
-  if (r.lengths.packed()) all.add("packed-sequences", "takes no packed sequences", kElsewhere);
-  if (r.sinks.data != nullptr && r.sinks.dtype == DType::kF64)
-    all.add("sinks", "takes sinks in f32, bf16 and f16; these are f64", "convert them");
-  if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
+  decode::refuse_features(r, "use efficient or math", all);
   const int64_t pack = r.k.size(1) > 0 && r.v.size(1) > 0 && r.heads() > 0 ? decode::packed_heads(r) : 1;
   if (decode::too_many_rows(r))
     all.add(
@@ -246,12 +228,7 @@ void refuse_sizes(const Request& r, Refusals& all) {
             fmt::format("takes head sizes up to {}; these are {} and {}", kMaxHeadDim, r.head_dim(),
                         r.value_dim()),
             "use math, or split the heads");
-  if (r.heads() == 0 || r.kv_len() == 0 || r.head_dim() == 0 || r.value_dim() == 0)
-    all.add("empty", "needs at least one head, one key and one column", "use math");
-  const int64_t rows = r.batch() * r.heads() * r.q_len();
-  if (std::max(r.kv_len(), rows) > kMaxIndex)
-    all.add("too-long", fmt::format("{} keys or {} rows are more than {}", r.kv_len(), rows, kMaxIndex),
-            "split the batch");
+  decode::refuse_extent(r, all);
 }
 
 class DecodeBackend final : public Backend {

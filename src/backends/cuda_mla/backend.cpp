@@ -6,6 +6,7 @@
 #include "attention/refusal.h"
 #include "backends/cuda_append/append.h"
 #include "backends/cuda_append/arguments.h"
+#include "backends/cuda_decode/request.h"
 #include "backends/cuda_mla/images.h"
 #include "backends/cuda_mla/params.h"
 #include "backends/cuda_mla/schedule.h"
@@ -35,8 +36,7 @@ constexpr std::string_view kName = "mla";
 constexpr const char* kForward = "mla_forward";
 constexpr const char* kCombine = "mla_combine";
 constexpr int kForwardThreads = 384, kCombineThreads = 128;
-constexpr int kOtherBackends = 256;              // head sizes that flash and decode take
-constexpr int64_t kMaxIndex = int64_t{1} << 30;  // keys, rows and blocks are ints in the kernels
+constexpr int kOtherBackends = 256;  // head sizes that flash and decode take
 
 bool is_hopper(const cuda::DeviceInfo& info) {
   return info.major == 9 && info.minor == 0;
@@ -85,7 +85,7 @@ class MlaPlan final : public BackendPlan {
  public:
   MlaPlan(const Request& r, const Prepared& prepared, const cuda::DriverApi& api)
       : prepared_(prepared), api_(api), device_(r.q.device.index), cost_(base_cost(r)) {
-    if (r.paging.active()) cost_.min_bytes = paged_bytes(r);
+    if (r.paging.active()) cost_.min_bytes = decode::paged_bytes(r);
     cost_.intermediate_bytes = static_cast<double>(workspace_bytes());
     cost_.moved_bytes =
         cost_.min_bytes + 2 * cost_.intermediate_bytes + 2 * static_cast<double>(append::bytes_of(r));
@@ -112,7 +112,7 @@ class MlaPlan final : public BackendPlan {
     ATTNSCOPE_TRY(forward(r, p, stream));
     if (prepared_.combine == nullptr) return {};
     const EventScope scope(kCombine, EventKind::kKernel, static_cast<int64_t>(workspace_bytes()),
-                           output_bytes(r));
+                           decode::output_bytes(r));
     const int64_t blocks = decode::combine_blocks(p.rest) * p.column_blocks;
     return prepared_.combine->launch(static_cast<int>(blocks), &p, stream, {1, true});
   }
@@ -151,9 +151,10 @@ class MlaPlan final : public BackendPlan {
   Status forward(const Request& r, const Params& p, CUstream stream) const {
     const bool alias = prepared_.aliased != nullptr && r.v.data == r.k.data;
     const int64_t written =
-        prepared_.combine != nullptr ? static_cast<int64_t>(workspace_bytes()) : output_bytes(r);
-    EventInfo info{kForward, EventKind::kKernel, static_cast<int64_t>(cost_.min_bytes) - output_bytes(r),
-                   written, static_cast<int64_t>(cost_.flops)};
+        prepared_.combine != nullptr ? static_cast<int64_t>(workspace_bytes()) : decode::output_bytes(r);
+    EventInfo info{kForward, EventKind::kKernel,
+                   static_cast<int64_t>(cost_.min_bytes) - decode::output_bytes(r), written,
+                   static_cast<int64_t>(cost_.flops)};
     const TensorView* const inputs[] = {&r.q, &r.k, &r.v};
     info.inputs = inputs;
     info.input_count = 3;
@@ -168,18 +169,6 @@ class MlaPlan final : public BackendPlan {
     return parts == 1 ? "keys whole" : fmt::format("keys in {} parts", parts);
   }
 
-  static int64_t output_bytes(const Request& r) {
-    const int64_t rows = r.batch() * r.heads() * r.q_len();
-    return rows * (r.value_dim() * 2 + (r.wants.lse ? 4 : 0));
-  }
-  // A cache holds more than this call reads: at most the keys that the block table can name.
-  static double paged_bytes(const Request& r) {
-    const auto keys = static_cast<double>(r.batch() * r.kv_len());
-    const auto width = static_cast<double>(r.k.size(1) * r.head_dim() + r.v.size(1) * r.value_dim());
-    const auto rows = static_cast<double>(r.batch() * r.heads() * r.q_len() * r.head_dim());
-    return keys * width * 2 + rows * 2 + static_cast<double>(output_bytes(r));
-  }
-
   Prepared prepared_;
   const cuda::DriverApi& api_;
   int device_;
@@ -188,13 +177,7 @@ class MlaPlan final : public BackendPlan {
 
 // ---- What it refuses -----------------------------------------------------------------------------
 void refuse_features(const Request& r, Refusals& all) {
-  if (r.mask_kind != MaskKind::kNone) all.add("mask", "takes no bool mask or bias", "use math");
-  if (r.dropout.p > 0)
-    all.add("dropout", fmt::format("dropout {:g} is not built in", r.dropout.p), "use math");
-  if (r.lengths.packed()) all.add("packed-sequences", "takes no packed sequences", "use math");
-  if (r.sinks.data != nullptr && r.sinks.dtype == DType::kF64)
-    all.add("sinks", "takes sinks in f32, bf16 and f16; these are f64", "convert them");
-  if (!r.score_program.empty()) all.add("score-program", "score programs are not implemented");
+  decode::refuse_features(r, "use math", all);
   if (r.paging.active() && r.paging.page_size % mla::kTileKeys != 0)
     all.add("page-size",
             fmt::format("loads {} keys at a time from one page; pages of {} are no multiple", mla::kTileKeys,
@@ -226,12 +209,7 @@ void refuse_sizes(const Request& r, Refusals& all) {
             fmt::format("is for head sizes above {}; these are {} and {}", kOtherBackends, r.head_dim(),
                         r.value_dim()),
             "use decode or flash");
-  if (r.heads() == 0 || r.kv_len() == 0 || r.head_dim() == 0 || r.value_dim() == 0)
-    all.add("empty", "needs at least one head, one key and one column", "use math");
-  const int64_t rows = r.batch() * r.heads() * r.q_len();
-  if (std::max(r.kv_len(), rows) > kMaxIndex)
-    all.add("too-long", fmt::format("{} keys or {} rows are more than {}", r.kv_len(), rows, kMaxIndex),
-            "split the batch");
+  decode::refuse_extent(r, all);
 }
 
 class MlaBackend final : public Backend {
