@@ -5,11 +5,11 @@
 #include "backends/cuda_mma/plan.h"
 #include "cuda/device.h"
 #include "support/device_case.h"
+#include "support/kernel_features.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 
 namespace attnscope::testing {
@@ -48,50 +48,10 @@ void check(AttentionCase& host, const std::string& what, double factor = 1) {
   }
 }
 
-CaseSpec spec_of(int64_t head_dim) {
-  CaseSpec spec;
-  spec.B = 2;
-  spec.Hq = 4;
-  spec.Hk = spec.Hv = 2;
-  spec.L = 150;
-  spec.S = 270;
-  spec.E = spec.Ev = head_dim;
-  return spec;
-}
-
-struct Feature {
-  const char* name;
-  std::function<void(CaseSpec&)> change;
-};
-const Feature kFeatures[] = {
-    {"plain", [](CaseSpec&) {}},
-    {"causal", [](CaseSpec& s) { s.causal = CausalMode::kTopLeft; }},
-    {"window",
-     [](CaseSpec& s) {
-       s.causal = CausalMode::kLowerRight;
-       s.window = {70, 0};
-     }},
-    {"softcap", [](CaseSpec& s) { s.softcap = 3; }},
-    {"dropout",
-     [](CaseSpec& s) {
-       s.dropout = 0.3;
-       s.causal = CausalMode::kLowerRight;
-     }},
-    {"lengths", [](CaseSpec& s) { s.kv_lengths = s.poison_masked = true; }},
-    {"packed",
-     [](CaseSpec& s) {
-       s.packed = true;
-       s.B = 1;
-       s.causal = CausalMode::kTopLeft;
-     }},
-    {"pages", [](CaseSpec& s) { s.paged = true; }},
-    {"negative scale", [](CaseSpec& s) { s.scale = -0.2; }},
-};
-
 TEST(EfficientF32Gpu, EveryFeatureAtEveryHeadSize) {
   for (const int64_t head_dim : {8, 40, 64, 77, 128, 192})
     for (const Feature& feature : kFeatures) {
-      CaseSpec spec = spec_of(head_dim);
+      CaseSpec spec = few_tiles(DType::kF32, head_dim);
       feature.change(spec);
       AttentionCase host(spec);
       check(host, spec.name());
@@ -107,7 +67,7 @@ TEST(EfficientF32Gpu, EveryMaskInEveryLayout) {
         for (const MaskSpec mask :
              {MaskSpec::kBoolFull, MaskSpec::kBool2d, MaskSpec::kBoolKeys, MaskSpec::kBoolRows,
               MaskSpec::kBiasF32, MaskSpec::kBiasHeads, MaskSpec::kBiasNegInf, MaskSpec::kBiasTransposed}) {
-          CaseSpec spec = spec_of(head_dim);
+          CaseSpec spec = few_tiles(DType::kF32, head_dim);
           spec.S = keys;
           spec.layout = layout;
           spec.mask = mask;
@@ -128,7 +88,7 @@ TEST(EfficientF32Gpu, WhatIsNotFiniteStaysBehindTheMask) {
   for (const int64_t head_dim : {64, 128})
     for (const MaskSpec mask : {MaskSpec::kNone, MaskSpec::kBool2d, MaskSpec::kBiasNegInf})
       for (const bool in_key : {false, true}) {
-        CaseSpec spec = spec_of(head_dim);
+        CaseSpec spec = few_tiles(DType::kF32, head_dim);
         spec.causal = CausalMode::kTopLeft;
         spec.mask = mask;
         AttentionCase host(spec);
@@ -149,7 +109,7 @@ void scale_by(const TensorView& v, float factor) {
 TEST(EfficientF32Gpu, ValuesNearTheEndsOfTheRange) {
   // The sum of weights times values is divided by the sum of weights only at the end: it must fit f32 too.
   for (const float size : {2e36f, 1e-36f}) {
-    AttentionCase host(spec_of(64));
+    AttentionCase host(few_tiles(DType::kF32, 64));
     scale_by(host.request().v, size);
     check(host, "values of size " + std::to_string(size));
     if (HasFatalFailure()) return;
@@ -157,7 +117,7 @@ TEST(EfficientF32Gpu, ValuesNearTheEndsOfTheRange) {
 }
 
 TEST(EfficientF32Gpu, ProductsThatOverflowBeforeTheyAreScaled) {
-  CaseSpec spec = spec_of(64);
+  CaseSpec spec = few_tiles(DType::kF32, 64);
   spec.causal = CausalMode::kTopLeft;
   AttentionCase host(spec);
   scale_by(host.request().q, 1.2e19f);

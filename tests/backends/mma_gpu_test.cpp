@@ -3,10 +3,10 @@
 // a GPU.
 #include "attention/backend.h"
 #include "support/device_case.h"
+#include "support/kernel_features.h"
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -14,18 +14,6 @@ namespace attnscope::testing {
 namespace {
 
 const char* const kBoth[] = {"flash_sm80", "efficient"};
-
-CaseSpec spec_of(DType dtype, int64_t head_dim) {
-  CaseSpec spec;
-  spec.dtype = dtype;
-  spec.B = 2;
-  spec.Hq = 4;
-  spec.Hk = spec.Hv = 2;
-  spec.L = 150;
-  spec.S = 270;
-  spec.E = spec.Ev = head_dim;
-  return spec;
-}
 
 void check(AttentionCase& host, const std::string& backend, const std::string& what) {
   DeviceCase device(host);
@@ -41,41 +29,12 @@ void check(AttentionCase& host, const std::string& backend, const std::string& w
   EXPECT_EQ(host.out().damage(), "") << backend << " " << what;
 }
 
-struct Feature {
-  const char* name;
-  std::function<void(CaseSpec&)> change;
-};
-const Feature kFeatures[] = {
-    {"plain", [](CaseSpec&) {}},
-    {"causal", [](CaseSpec& s) { s.causal = CausalMode::kTopLeft; }},
-    {"window",
-     [](CaseSpec& s) {
-       s.causal = CausalMode::kLowerRight;
-       s.window = {70, 0};
-     }},
-    {"softcap", [](CaseSpec& s) { s.softcap = 3; }},
-    {"dropout",
-     [](CaseSpec& s) {
-       s.dropout = 0.3;
-       s.causal = CausalMode::kLowerRight;
-     }},
-    {"lengths", [](CaseSpec& s) { s.kv_lengths = s.poison_masked = true; }},
-    {"packed",
-     [](CaseSpec& s) {
-       s.packed = true;
-       s.B = 1;
-       s.causal = CausalMode::kTopLeft;
-     }},
-    {"pages", [](CaseSpec& s) { s.paged = true; }},
-    {"negative scale", [](CaseSpec& s) { s.scale = -0.2; }},
-};
-
 TEST(MmaGpu, EveryFeatureAtEveryHeadSize) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const int64_t head_dim : {40, 64, 96, 128, 192, 256})
       for (const Feature& feature : kFeatures)
         for (const char* backend : kBoth) {
-          CaseSpec spec = spec_of(dtype, head_dim);
+          CaseSpec spec = few_tiles(dtype, head_dim);
           feature.change(spec);
           AttentionCase host(spec);
           check(host, backend, spec.name());
@@ -87,7 +46,7 @@ TEST(MmaGpu, SinksAndSlopes) {
   std::vector<float> sinks = {0.5f, -2.0f, 3.0f, 0.0f}, slopes = {0.5f, 0.1f, 0.01f, 1.0f};
   for (const bool packed : {false, true})
     for (const char* backend : kBoth) {
-      CaseSpec spec = spec_of(DType::kBF16, 64);
+      CaseSpec spec = few_tiles(DType::kBF16, 64);
       spec.causal = CausalMode::kLowerRight;
       spec.packed = packed;
       if (packed) spec.B = 1;
@@ -111,7 +70,7 @@ TEST(MmaGpu, EfficientTakesAnyHeadSizeLayoutAndMask) {
            {Layout::kOddOffset, Layout::kLastStride2, Layout::kSeqMajor, Layout::kHeadStride0})
         for (const MaskSpec mask : {MaskSpec::kBool2d, MaskSpec::kBoolKeys, MaskSpec::kBiasF32,
                                     MaskSpec::kBiasHeads, MaskSpec::kBiasNegInf, MaskSpec::kBiasTransposed}) {
-          CaseSpec spec = spec_of(dtype, head_dim);
+          CaseSpec spec = few_tiles(dtype, head_dim);
           spec.B = 1;
           spec.L = 70;
           spec.S = 133;
@@ -130,7 +89,7 @@ TEST(MmaGpu, WhatIsNotFiniteStaysBehindTheMask) {
     for (const MaskSpec mask : {MaskSpec::kNone, MaskSpec::kBool2d, MaskSpec::kBiasNegInf}) {
       if (mask != MaskSpec::kNone && std::string(backend) == "flash_sm80") continue;
       for (const bool in_key : {false, true}) {
-        CaseSpec spec = spec_of(DType::kBF16, 128);
+        CaseSpec spec = few_tiles(DType::kBF16, 128);
         spec.causal = CausalMode::kTopLeft;
         spec.mask = mask;
         AttentionCase host(spec);
