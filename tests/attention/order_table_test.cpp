@@ -239,7 +239,7 @@ TEST(OrderTables, ThoseThatShipAreGood) {
     EXPECT_EQ(order.table.points.size(), table->points.size());
     EXPECT_GT(table->points.size(), 10U);
   }
-  if (found == 0) GTEST_SKIP() << "no table ships";
+  EXPECT_GT(found, 0) << "no table ships";
 }
 
 std::vector<const Backend*> automatic_of(DeviceType device) {
