@@ -17,6 +17,8 @@ struct Sharing {
 
 // Query heads that share both their key head and their value head.
 int64_t packed_heads(const Request& request);
+// Of the K and V that a call reads; of pages, what the block table can name.
+double cache_bytes(const Request& request);
 // K and V are small beside L2.
 bool has_small_cache(const Request& request);
 int64_t row_tiles_of(const Request& request, int tile_rows);

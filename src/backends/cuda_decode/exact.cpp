@@ -1,5 +1,6 @@
 #include "backends/cuda_decode/exact.h"
 
+#include "backends/cuda_decode/arguments.h"
 #include "backends/cuda_decode/heuristics.h"
 #include "backends/cuda_jit/held.h"
 
@@ -34,11 +35,6 @@ EmbeddedImage shape_for(const Request& r, const EmbeddedImage& embedded, const c
   for (EmbeddedImage more = s; more.stages <= kMostStages && shared_bytes_of(more) <= room; ++more.stages)
     s.stages = more.stages;
   return s;
-}
-
-double cache_bytes(const Request& r) {
-  const auto width = static_cast<double>(r.k.size(1) * r.head_dim() + r.v.size(1) * r.value_dim());
-  return 2 * static_cast<double>(r.batch() * r.kv_len()) * width;
 }
 
 // Only the loop for plain requests knows its head sizes (Block::is_plain): why this request does not take it.

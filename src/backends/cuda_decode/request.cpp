@@ -1,5 +1,7 @@
 #include "backends/cuda_decode/request.h"
 
+#include "backends/cuda_decode/arguments.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,10 +39,8 @@ int64_t output_bytes(const Request& r) {
 }
 
 double paged_bytes(const Request& r) {
-  const auto keys = static_cast<double>(r.batch() * r.kv_len());
-  const auto width = static_cast<double>(r.k.size(1) * r.head_dim() + r.v.size(1) * r.value_dim());
   const auto rows = static_cast<double>(r.batch() * r.heads() * r.q_len() * r.head_dim());
-  return keys * width * 2 + rows * 2 + static_cast<double>(output_bytes(r));
+  return cache_bytes(r) + rows * 2 + static_cast<double>(output_bytes(r));
 }
 
 }  // namespace attnscope::decode
