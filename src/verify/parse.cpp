@@ -43,24 +43,76 @@ double number(const Json& j) {
   throw CaseError(fmt::format("'{}' is no number", terminal_safe(text)));
 }
 
+// Lists in lists, as deep as tensors have dimensions.
+void append_numbers(const Json& j, int depth, std::vector<double>& all) {
+  if (!j.is_array()) return all.push_back(number(j));
+  if (depth == 0) throw CaseError("lists lie in each other more than four deep");
+  for (const Json& item : j) append_numbers(item, depth - 1, all);
+}
+
 std::vector<double> numbers(const Json& j) {
   std::vector<double> all;
-  if (!j.is_array()) return {number(j)};
-  for (const Json& item : j) {
-    const std::vector<double> part = numbers(item);
-    all.insert(all.end(), part.begin(), part.end());
-  }
+  append_numbers(j, 4, all);
   return all;
 }
 
+// nlohmann's get<int64_t> turns 1e30 and 2.5 into integers without a word.
+constexpr int64_t kMostInteger = int64_t{1} << 40;
+
+int64_t integer(const Json& j) {
+  if (!j.is_number_integer()) throw CaseError(fmt::format("{} is no whole number", j.dump()));
+  if (j.is_number_unsigned() ? j.get<uint64_t>() > kMostInteger : j.get<int64_t>() < -kMostInteger)
+    throw CaseError(fmt::format("{} is beyond ±{}", j.dump(), kMostInteger));
+  return j.get<int64_t>();
+}
+
+int64_t integer(const Json& object, const char* key, int64_t otherwise) {
+  return object.contains(key) ? integer(object[key]) : otherwise;
+}
+
+int64_t natural(const Json& j) {
+  const int64_t n = integer(j);
+  if (n < 0) throw CaseError(fmt::format("{} is negative", n));
+  return n;
+}
+
+// All 64 bits are seeds.
+uint64_t seed_value(const Json& j) {
+  if (!j.is_number_unsigned()) throw CaseError(fmt::format("{} is no seed: a whole number from 0", j.dump()));
+  return j.get<uint64_t>();
+}
+
+uint64_t seed_value(const Json& object, const char* key, uint64_t otherwise) {
+  return object.contains(key) ? seed_value(object[key]) : otherwise;
+}
+
 std::vector<int64_t> integers(const Json& j) {
-  return j.get<std::vector<int64_t>>();
+  if (!j.is_array()) throw CaseError(fmt::format("{} is no list of whole numbers", j.dump()));
+  std::vector<int64_t> all;
+  for (const Json& item : j) all.push_back(integer(item));
+  return all;
+}
+
+std::vector<int64_t> integers(const Json& j, const char* what, size_t how_many) {
+  std::vector<int64_t> all = integers(j);
+  if (all.size() != how_many)
+    throw CaseError(fmt::format("{} takes {} numbers; these are {}", what, how_many, all.size()));
+  return all;
+}
+
+// Lengths and page numbers become i32.
+std::vector<int64_t> small_integers(const Json& j) {
+  std::vector<int64_t> all = integers(j);
+  for (const int64_t n : all)
+    if (n != static_cast<int32_t>(n)) throw CaseError(fmt::format("{} does not fit 32 bits", n));
+  return all;
 }
 
 int64_t product(const std::vector<int64_t>& sizes) {
   int64_t n = 1;
+  if (sizes.size() > 4) throw CaseError(fmt::format("{} dimensions; tensors have up to 4", sizes.size()));
   for (const int64_t size : sizes) {
-    if (size < 0 || size > (int64_t{1} << 40)) throw CaseError("a size is negative or too large");
+    if (size < 0) throw CaseError(fmt::format("a size is {}", size));
     if (__builtin_mul_overflow(n, size, &n)) throw CaseError("the sizes overflow");
   }
   return n;
@@ -88,13 +140,13 @@ Content base_content(const Json& j, int64_t count) {
   }
   if (j.contains("constant")) return [c = number(j["constant"])](const auto&, int64_t) { return c; };
   if (j.contains("normal"))
-    return [seed = j["normal"].get<uint64_t>(), scale = j.value("scale", 1.0), holes = j.value("holes", 0.0)](
+    return [seed = seed_value(j["normal"]), scale = j.value("scale", 1.0), holes = j.value("holes", 0.0)](
                const auto&, int64_t linear) {
       if (holes > 0 && uniform(seed + 1000, linear) < holes) return -kInf;
       return scale * random_normal(seed, static_cast<uint64_t>(linear));
     };
   if (j.contains("heavy_tail"))  // four wide columns, the rest narrow
-    return [seed = j["heavy_tail"].get<uint64_t>()](const std::array<int64_t, 4>& at, int64_t linear) {
+    return [seed = seed_value(j["heavy_tail"])](const std::array<int64_t, 4>& at, int64_t linear) {
       return (at[3] < 4 ? 8.0 : 0.1) * random_normal(seed, static_cast<uint64_t>(linear));
     };
   if (j.contains("by_row")) return list_content(j["by_row"], 2);
@@ -104,20 +156,20 @@ Content base_content(const Json& j, int64_t count) {
       return at[3] == 0 ? c : 0.0;
     };
   if (j.contains("bernoulli"))
-    return [seed = j["bernoulli"].get<uint64_t>(), p = j.value("p", 0.5),
-            first = j.value("keep_first", false)](const std::array<int64_t, 4>& at, int64_t linear) {
+    return [seed = seed_value(j["bernoulli"]), p = j.value("p", 0.5), first = j.value("keep_first", false)](
+               const std::array<int64_t, 4>& at, int64_t linear) {
       return uniform(seed, linear) < p || (first && at[3] == 0) ? 1.0 : 0.0;
     };
   if (j.contains("choice")) {
     const std::vector<double> pair = numbers(j["of"]);
     if (pair.size() != 2) throw CaseError("'of' takes two values");
-    return [seed = j["choice"].get<uint64_t>(), p = j.value("p", 0.5), a = pair[0], b = pair[1]](
+    return [seed = seed_value(j["choice"]), p = j.value("p", 0.5), a = pair[0], b = pair[1]](
                const auto&, int64_t linear) { return uniform(seed, linear) < p ? a : b; };
   }
   if (j.contains("tril"))
     return [](const std::array<int64_t, 4>& at, int64_t) { return at[3] <= at[2] ? 1.0 : 0.0; };
   if (j.contains("left_padding"))  // batch b hides its first (7 b) mod (most + 1) keys
-    return [most = j["left_padding"].get<int64_t>()](const std::array<int64_t, 4>& at, int64_t) {
+    return [most = natural(j["left_padding"])](const std::array<int64_t, 4>& at, int64_t) {
       return at[3] >= at[0] * 7 % (most + 1) ? 1.0 : 0.0;
     };
   if (j.contains("key_below")) {
@@ -128,18 +180,19 @@ Content base_content(const Json& j, int64_t count) {
     };
   }
   if (j.contains("lowest_below_key"))
-    return [n = j["lowest_below_key"].get<int64_t>()](const std::array<int64_t, 4>& at, int64_t) {
+    return [n = integer(j["lowest_below_key"])](const std::array<int64_t, 4>& at, int64_t) {
       return at[3] < n ? static_cast<double>(std::numeric_limits<float>::lowest()) : 0.0;
     };
   if (j.contains("last_row_and_column_false")) {
-    const std::vector<int64_t> last = integers(j["last_row_and_column_false"]);
-    return [rows = last.at(0), cols = last.at(1)](const std::array<int64_t, 4>& at, int64_t) {
+    const std::vector<int64_t> last =
+        integers(j["last_row_and_column_false"], "last_row_and_column_false", 2);
+    return [rows = last[0], cols = last[1]](const std::array<int64_t, 4>& at, int64_t) {
       return at[2] == rows - 1 || at[3] == cols - 1 ? 0.0 : 1.0;
     };
   }
   if (j.contains("block")) {  // [batch, first query, key end]: −inf there, 0 elsewhere
-    const std::vector<int64_t> b = integers(j["block"]);
-    return [batch = b.at(0), query = b.at(1), key = b.at(2)](const std::array<int64_t, 4>& at, int64_t) {
+    const std::vector<int64_t> b = integers(j["block"], "block", 3);
+    return [batch = b[0], query = b[1], key = b[2]](const std::array<int64_t, 4>& at, int64_t) {
       return at[0] == batch && at[2] >= query && at[3] < key ? -kInf : 0.0;
     };
   }
@@ -186,12 +239,12 @@ TensorSpec parse_tensor(const Json& j, DType dtype, std::vector<int64_t> sizes) 
   const int64_t count = product(t.sizes);
   t.content = count > 0 ? base_content(j, count) : Content([](const auto&, int64_t) { return 0.0; });
   if (j.contains("nan_from_row"))
-    t.content = [inner = t.content, from = j["nan_from_row"].get<int64_t>()](const std::array<int64_t, 4>& at,
-                                                                             int64_t n) {
+    t.content = [inner = t.content, from = integer(j["nan_from_row"])](const std::array<int64_t, 4>& at,
+                                                                       int64_t n) {
       return at[2] >= from ? std::nan("") : inner(at, n);
     };
   if (j.contains("strides")) t.strides = integers(j["strides"]);
-  t.offset = j.value("offset", int64_t{0});
+  t.offset = j.contains("offset") ? natural(j["offset"]) : 0;
   if (!t.strides.empty() && t.strides.size() != t.sizes.size())
     throw CaseError("strides and sizes differ in number");
   if (t.offset != 0 && t.strides.empty()) throw CaseError("an offset needs strides");
@@ -245,25 +298,31 @@ Case parse_case(const Json& j) {
   const DType dtype = parse_dtype(j.at("dtype").get<std::string>());
   const Json& s = j.at("sizes");
   allow_only(s, "sizes", {"B", "H", "Hk", "Hv", "L", "S", "Sv", "E", "Ev", "pages"});
-  const auto size = [&](const char* key, int64_t otherwise) { return s.value(key, otherwise); };
-  const int64_t B = s.at("B"), H = s.at("H"), L = s.at("L"), S = s.at("S"), E = s.at("E");
-  const int64_t Hk = size("Hk", H), Hv = size("Hv", Hk), Ev = size("Ev", E), Sv = size("Sv", S);
-  const int64_t kv_batch = size("pages", B);
+  const int64_t B = integer(s.at("B")), H = integer(s.at("H")), L = integer(s.at("L")),
+                S = integer(s.at("S")), E = integer(s.at("E"));
+  const int64_t Hk = integer(s, "Hk", H), Hv = integer(s, "Hv", Hk), Ev = integer(s, "Ev", E),
+                Sv = integer(s, "Sv", S);
+  const int64_t kv_batch = integer(s, "pages", B);
   c.q = parse_tensor(j.at("q"), dtype, {B, H, L, E});
   c.k = parse_tensor(j.at("k"), dtype, {kv_batch, Hk, S, E});
   c.v = parse_tensor(j.at("v"), dtype, {kv_batch, Hv, Sv, Ev});
   if (j.contains("mask")) parse_mask(j["mask"], c);
   c.causal = parse_causal(j.value("causal", "none"));
-  if (j.contains("window")) c.window = {j["window"].at(0).get<int64_t>(), j["window"].at(1).get<int64_t>()};
+  if (j.contains("window")) {
+    const std::vector<int64_t> sides = integers(j["window"], "window", 2);
+    c.window = {sides[0], sides[1]};
+  }
   if (j.contains("scale")) c.scale = number(j["scale"]);
   c.softcap = j.value("softcap", 0.0);
   if (j.contains("dropout"))
-    c.dropout = {j["dropout"].at("p").get<double>(), j["dropout"].value("seed", uint64_t{1}),
-                 j["dropout"].value("offset", uint64_t{0})};
+    c.dropout = {j["dropout"].at("p").get<double>(), seed_value(j["dropout"], "seed", 1),
+                 seed_value(j["dropout"], "offset", 0)};
   for (const auto& [key, into] : {std::pair{"kv_lengths", &c.kv_lengths}, std::pair{"cu_q", &c.cu_q},
                                   std::pair{"cu_k", &c.cu_k}, std::pair{"pages", &c.pages}})
-    if (j.contains(key)) *into = integers(j[key]);
-  c.page_size = j.value("page_size", int64_t{0});
+    if (j.contains(key)) *into = small_integers(j[key]);
+  c.page_size = integer(j, "page_size", 0);
+  if (c.page_size > 0 && (B == 0 ? !c.pages.empty() : c.pages.size() % static_cast<size_t>(B) != 0))
+    throw CaseError(fmt::format("{} pages for a batch of {}", c.pages.size(), B));
   if (c.cu_q.size() != c.cu_k.size()) throw CaseError("cu_q and cu_k differ in length");
   if (j.contains("deviates")) c.deviates = j["deviates"].get<std::map<std::string, std::string>>();
   return c;

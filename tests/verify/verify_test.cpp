@@ -1,4 +1,4 @@
-// The built-in cases on every CPU backend, the format's errors, and the proof that the cases bite: faults of
+// The built-in cases on every CPU backend, and the proof that the cases bite: faults of
 // the reported kinds are planted one by one, and each must make some case fail.
 #include "verify/runner.h"
 
@@ -54,27 +54,7 @@ TEST(BuiltinCases, EveryReportedIdIsThere) {
     EXPECT_TRUE(has(id)) << id;
 }
 
-TEST(Parse, ErrorsNameTheLine) {
-  const auto message = [](const char* text) {
-    const auto cases = parse_cases(text, "f.jsonl");
-    return cases ? std::string("accepted") : cases.error().message;
-  };
-  EXPECT_THAT(message("\n{\"id\":"), HasSubstr("f.jsonl line 2"));
-  EXPECT_THAT(message(R"({"id":"A","colour":1})"), HasSubstr("unknown key 'colour'"));
-  EXPECT_THAT(message(R"({"id":"A","dtype":"f8","sizes":{"B":1,"H":1,"L":1,"S":1,"E":1}})"),
-              HasSubstr("unknown dtype 'f8'"));
-  EXPECT_THAT(
-      message(R"({"id":"A","dtype":"f32","sizes":{"B":1,"H":1,"L":1,"S":1,"E":1},"q":{"values":[1,2]}})"),
-      HasSubstr("2 values for 1 elements"));
-  EXPECT_THAT(message(R"({"id":"A","machinery":"x"})"
-                      "\n"
-                      R"({"id":"A","machinery":"x"})"),
-              HasSubstr("the id 'A' is taken"));
-  EXPECT_THAT(message(""), HasSubstr("holds no case"));
-}
-
-// --- planted faults
-// -------------------------------------------------------------------------------------------------
+// --- planted faults -----------------------------------------------------------------------------
 
 struct Fault {
   const char* name;

@@ -97,7 +97,9 @@ uint32_t Intake::thread_of(const Token& pid, const Token& tid) {
     return builder_.thread(pid_text, pid.type == TokenType::kNumber, tid_text,
                            tid.type == TokenType::kNumber);
   }
-  ThreadSlot& slot = thread_cache_[static_cast<size_t>(p * 31 + t) % thread_cache_.size()];
+  // Ids are whatever the file says, up to the ends of 64 bits: the hash wraps.
+  const uint64_t hash = static_cast<uint64_t>(p) * 31 + static_cast<uint64_t>(t);
+  ThreadSlot& slot = thread_cache_[hash % thread_cache_.size()];
   if (slot.thread == UINT32_MAX || slot.pid != p || slot.tid != t) slot = {p, t, builder_.thread(p, t)};
   return slot.thread;
 }

@@ -153,6 +153,22 @@ TEST(Oddities, IntegersBeyondSixtyFourBits) {
   EXPECT_EQ(count(t, Diag::kHugeInteger), 1u);
 }
 
+TEST(Oddities, ProcessAndThreadIdsAtTheEndsOfSixtyFourBits) {
+  const auto event = [](const std::string& pid, const std::string& tid) {
+    return R"({"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": )" + pid + R"(, "tid": )" + tid + "}";
+  };
+  const std::string ends[] = {"4099276460824344802", "9223372036854775807", "-9223372036854775808"};
+  std::string events;
+  for (const std::string& pid : ends)
+    for (const std::string& tid : ends) events += (events.empty() ? "" : ",") + event(pid, tid);
+  const Trace t = read(document(events));
+  ASSERT_EQ(t.size(), 9u);
+  for (uint32_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(t.thread_of(i).pid, ends[i / 3]);
+    EXPECT_EQ(t.thread_of(i).tid, ends[i % 3]);
+  }
+}
+
 TEST(Oddities, TimesAsStringsMissingZeroAndOutOfRange) {
   const Trace t =
       read(document(op("string", "\"1000.5\"", "\"2.25\"") + "," + op("far", "1e40") + "," +
