@@ -103,7 +103,7 @@ struct Request {
   TensorView
       mask;  // rank 1–4, right-aligned, each dimension 1 or that of [B, Hq, L, S]; bool, or any float dtype
   std::optional<double> scale;  // none = 1/√E; negative, 0 and huge are legal
-  double softcap = 0.0;         // > 0: scores become softcap·tanh(score/softcap) before the bias
+  double softcap = 0.0;         // 1e-30 … 1e30: scores become softcap·tanh(score/softcap) before the bias
   Dropout dropout;
   Lengths lengths;
   Paging paging;
@@ -129,6 +129,7 @@ struct Request {
 };
 
 struct Outputs {
+  // Neither shares memory with an input or with the other: they are written while inputs are read.
   TensorView out;  // [B, Hq, L, Ev], q's dtype, any strides except 0 on a size > 1; every element is written
   TensorView
       lse;  // f32 [B, Hq, L] (rank 3) when wants.lse; −inf for an empty row, NaN where a kept score is NaN

@@ -57,8 +57,9 @@ std::string request_key(const Request& r) {
   key.put(r.dropout.p);
   key.put(static_cast<uint8_t>(r.dropout.seed_on_device != nullptr));
   key.put(r.lengths.kv_lengths, r.lengths.has_kv_lengths());
-  key.put(r.lengths.cu_q, r.lengths.packed());
-  key.put(r.lengths.cu_k, r.lengths.packed());
+  // Each by its own presence: one without the other is no valid request and must not find a valid one's plan.
+  key.put(r.lengths.cu_q, r.lengths.cu_q.data != nullptr);
+  key.put(r.lengths.cu_k, r.lengths.cu_k.data != nullptr);
   key.put(r.paging.block_table, r.paging.active());
   key.put(r.paging.page_size);
   key.put(r.paging.append_k, r.paging.append_k.data != nullptr);

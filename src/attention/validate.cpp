@@ -10,6 +10,10 @@
 namespace attnscope {
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 59;  // of a view, and the distance of its last one
+// Backends compute softcap · tanh(score / softcap) in f32: beyond these, one of the two is no f32 number.
+constexpr double kLeastSoftcap = 1e-30, kMostSoftcap = 1e30;
+
 std::string sizes_text(const TensorView& v) {
   std::string text = "[";
   for (int d = 0; d < v.rank; ++d) text += fmt::format("{}{}", d == 0 ? "" : ",", v.size(d));
@@ -34,7 +38,7 @@ Status check_view(const char* name, const TensorView& v, const Request& request)
     if (__builtin_mul_overflow(elements, std::max<int64_t>(v.size(d), 1), &elements) ||
         (v.size(d) > 1 && (__builtin_mul_overflow(v.size(d) - 1, v.stride(d), &span) ||
                            __builtin_add_overflow(extent, span, &extent))) ||
-        elements > (int64_t{1} << 59) || extent > (int64_t{1} << 59))
+        elements > kMostElements || extent > kMostElements)
       return invalid("", "{} {} does not fit the address space", name, sizes_text(v));
   }
   if (!(v.device == request.q.device)) return invalid("move it", "{} is on another device than q", name);
@@ -94,8 +98,9 @@ Status check_mask(const Request& r) {
 
 Status check_scalars(const Request& r) {
   if (r.scale && !std::isfinite(*r.scale)) return invalid("", "scale is {}, not finite", *r.scale);
-  if (!std::isfinite(r.softcap) || r.softcap < 0)
-    return invalid("0 turns it off", "softcap is {}; it must be finite and ≥ 0", r.softcap);
+  if (r.softcap != 0 && !(r.softcap >= kLeastSoftcap && r.softcap <= kMostSoftcap))
+    return invalid("0 turns it off", "softcap is {}; it must be 0, or from {:g} to {:g}", r.softcap,
+                   kLeastSoftcap, kMostSoftcap);
   if (!(r.dropout.p >= 0.0 && r.dropout.p <= 1.0))
     return invalid("", "dropout is {}; it must be in [0, 1]", r.dropout.p);
   if (r.window.left < -1 || r.window.right < -1)
@@ -146,6 +151,10 @@ Status check_paging(const Request& r) {
                    dtype_name(p.block_table.dtype), sizes_text(p.block_table));
   if (p.page_size < 1 || r.k.size(2) != p.page_size)
     return invalid("", "page_size is {}, the cache's pages hold {}", p.page_size, r.k.size(2));
+  int64_t keys = 0;
+  if (__builtin_mul_overflow(p.block_table.size(1), p.page_size, &keys) || keys > kMostElements)
+    return invalid("", "{} pages of {} keys do not fit the address space", p.block_table.size(1),
+                   p.page_size);
   if (!r.lengths.has_kv_lengths()) return invalid("", "a paged cache needs kv_lengths");
   if ((p.append_k.data != nullptr) != (p.append_v.data != nullptr))
     return invalid("", "an append needs both append_k and append_v");
@@ -164,6 +173,61 @@ Status check_paging(const Request& r) {
 
 int64_t read_int(const TensorView& v, int64_t i) {
   return v.dtype == DType::kI64 ? v.as<int64_t>()[i * v.stride(0)] : v.as<int32_t>()[i * v.stride(0)];
+}
+
+// Address of the first byte, and one past the last, of a view with elements.
+std::pair<uintptr_t, uintptr_t> extent_of(const TensorView& v) {
+  uintptr_t last = 0;
+  for (int d = 0; d < v.rank; ++d)
+    if (v.size(d) > 1) last += static_cast<uintptr_t>(v.size(d) - 1) * static_cast<uintptr_t>(v.stride(d));
+  const auto begin = reinterpret_cast<uintptr_t>(v.data);
+  return {begin, begin + (last + 1) * dtype_size(v.dtype)};
+}
+
+// Does an element of v begin at the address? Found by taking the widest strides first, which is exact for
+// views whose dimensions lie inside each other; a yes is a yes for every view.
+bool has_element_at(const TensorView& v, uintptr_t address) {
+  const auto begin = reinterpret_cast<uintptr_t>(v.data), size = static_cast<uintptr_t>(dtype_size(v.dtype));
+  if (address < begin || (address - begin) % size != 0) return false;
+  auto rest = static_cast<int64_t>((address - begin) / size);
+  bool taken[4] = {};
+  for (int n = 0; n < v.rank; ++n) {
+    int widest = -1;
+    for (int d = 0; d < v.rank; ++d)
+      if (!taken[d] && (widest < 0 || v.stride(d) > v.stride(widest))) widest = d;
+    taken[widest] = true;
+    if (v.size(widest) > 1 && v.stride(widest) > 0)
+      rest -= std::min(rest / v.stride(widest), v.size(widest) - 1) * v.stride(widest);
+  }
+  return rest == 0;
+}
+
+// True only when they do: two views may lie between each other's rows.
+bool share_memory(const TensorView& a, const TensorView& b) {
+  if (a.data == nullptr || b.data == nullptr || a.numel() == 0 || b.numel() == 0) return false;
+  const auto [a_begin, a_end] = extent_of(a);
+  const auto [b_begin, b_end] = extent_of(b);
+  if (a_end <= b_begin || b_end <= a_begin) return false;
+  return has_element_at(a, b_begin) || has_element_at(b, a_begin);
+}
+
+// Outputs are written while inputs are still read.
+Status check_overlap(const Request& r, const Outputs& outputs) {
+  const std::pair<const char*, const TensorView*> inputs[] = {
+      {"q", &r.q},
+      {"k", &r.k},
+      {"v", &r.v},
+      {"the mask", r.mask_kind != MaskKind::kNone ? &r.mask : nullptr},
+      {"append_k", &r.paging.append_k},
+      {"append_v", &r.paging.append_v}};
+  for (const auto& [output, view] :
+       {std::pair{"out", &outputs.out}, std::pair{"lse", r.wants.lse ? &outputs.lse : nullptr}})
+    for (const auto& [input, read] : inputs)
+      if (view != nullptr && read != nullptr && share_memory(*view, *read))
+        return invalid("give it memory of its own", "{} shares memory with {}", output, input);
+  if (r.wants.lse && share_memory(outputs.out, outputs.lse))
+    return invalid("give it memory of its own", "lse shares memory with out");
+  return {};
 }
 
 Status check_offsets(const char* name, const TensorView& cu, int64_t rows) {
@@ -255,7 +319,7 @@ Status validate_run(const Request& r, const Outputs& outputs) {
   };
   ATTNSCOPE_TRY(check("out", o, 4, r.q.dtype));
   if (r.wants.lse) ATTNSCOPE_TRY(check("lse", outputs.lse, 3, DType::kF32));
-  return {};
+  return check_overlap(r, outputs);
 }
 
 }  // namespace attnscope

@@ -35,6 +35,8 @@ class InvalidRequest : public ::testing::TestWithParam<Bad> {};
 TEST_P(InvalidRequest, IsRefusedWithItsValues) {
   AttentionCase test(base());
   ASSERT_TRUE(validate(test.request()));
+  ASSERT_TRUE(
+      sdpa(test.request(), test.outputs()));  // its plan is cached, and must not let the spoilt one in
   GetParam().spoil(test.request());
   const Status status = validate(test.request());
   ASSERT_FALSE(status);
@@ -76,6 +78,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"scale", [](Request& r) { r.scale = std::nan(""); }, "scale is nan"},
         Bad{"infinite scale", [](Request& r) { r.scale = INFINITY; }, "scale is inf"},
         Bad{"softcap", [](Request& r) { r.softcap = -1; }, "softcap is -1"},
+        Bad{"softcap beyond f32", [](Request& r) { r.softcap = 1e39; }, "softcap is 1e+39"},
+        Bad{"softcap below f32", [](Request& r) { r.softcap = 1e-50; }, "softcap is 1e-50"},
+        Bad{"softcap nan", [](Request& r) { r.softcap = std::nan(""); }, "softcap is nan"},
         Bad{"dropout above", [](Request& r) { r.dropout.p = 1.5; }, "dropout is 1.5"},
         Bad{"dropout below", [](Request& r) { r.dropout.p = -0.1; }, "dropout is -0.1"},
         Bad{"dropout nan", [](Request& r) { r.dropout.p = std::nan(""); }, "dropout is nan"},
@@ -129,6 +134,19 @@ INSTANTIATE_TEST_SUITE_P(
               r.paging.page_size = 4;
             },
             "page_size is 4"},
+        Bad{"more keys than 64 bits count",
+            [](Request& r) {
+              r.paging.block_table = mask_view(DType::kI32, 2, {2, int64_t{1} << 40, 1, 1});
+              r.paging.block_table.strides = {0, 0, 0, 0};
+              r.paging.page_size = r.k.sizes[2] = r.v.sizes[2] = int64_t{1} << 30;
+              r.k.strides[2] = r.v.strides[2] = 0;
+            },
+            "1099511627776 pages of 1073741824 keys do not fit"},
+        Bad{"cu_k without cu_q", [](Request& r) { r.lengths.cu_k = mask_view(DType::kI64, 1, {2, 1, 1, 1}); },
+            "both cu_q and cu_k"},
+        Bad{"values appended without pages",
+            [](Request& r) { r.paging.append_v = mask_view(DType::kF32, 4, {2, 2, 1, 8}); },
+            "an append needs a block table"},
         Bad{"sinks", [](Request& r) { r.sinks = mask_view(DType::kF32, 1, {3, 1, 1, 1}); },
             "sinks must be float [4]"},
         Bad{"alibi slopes", [](Request& r) { r.alibi_slopes = mask_view(DType::kF32, 1, {3, 1, 1, 1}); },
@@ -158,6 +176,75 @@ TEST(ValidateRun, OutputsAndContents) {
   Request no_data = test.request();
   no_data.k.data = nullptr;
   EXPECT_THAT(sdpa(no_data, test.outputs()).error().message, HasSubstr("no data"));
+}
+
+TEST(ValidateRun, HalfAPackedRequestDoesNotFindTheWholeOnesPlan) {
+  CaseSpec spec = base();
+  spec.packed = true;
+  spec.B = 1;
+  spec.L = 16;
+  for (const bool without_keys : {true, false}) {
+    AttentionCase test(spec);
+    const auto made = plan(test.request());
+    ASSERT_TRUE(made);
+    ASSERT_TRUE(sdpa(test.request(), test.outputs()));
+    Lengths& lengths = test.request().lengths;
+    (without_keys ? lengths.cu_k : lengths.cu_q).data = nullptr;
+    const Status status = sdpa(test.request(), test.outputs());
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("both cu_q and cu_k"));
+    EXPECT_FALSE(run(**made, test.request(), test.outputs()));
+  }
+}
+
+TEST(ValidateRun, OutputsThatShareMemory) {
+  CaseSpec spec = base();
+  spec.L = spec.S;
+  spec.Hk = spec.Hv = spec.Hq;
+  spec.mask = MaskSpec::kBiasF32;
+  AttentionCase test(spec);
+  const auto refused = [&](const Outputs& outputs) {
+    const Status status = sdpa(test.request(), outputs);
+    return status ? std::string() : status.error().message;
+  };
+  Outputs outputs = test.outputs();
+  EXPECT_EQ(refused(outputs), "");
+  for (const auto& [view, what] :
+       {std::pair{test.request().q, "out shares memory with q"}, std::pair{test.request().k, "with k"},
+        std::pair{test.request().v, "out shares memory with v"}}) {
+    outputs.out = view;
+    EXPECT_THAT(refused(outputs), HasSubstr(what));
+  }
+  // The second half of v's memory, and what lies around it.
+  outputs.out = test.request().v;
+  outputs.out.data = test.request().v.as<float>() + 8 * spec.S;
+  EXPECT_THAT(refused(outputs), HasSubstr("out shares memory with v"));
+  outputs = test.outputs();
+  outputs.lse.data = test.request().mask.data;
+  EXPECT_THAT(refused(outputs), HasSubstr("lse shares memory with the mask"));
+  outputs.lse.data = outputs.out.data;
+  EXPECT_THAT(refused(outputs), HasSubstr("lse shares memory with out"));
+
+  // q, k, v and out take turns within each row of one buffer: nothing is shared.
+  const int64_t heads = spec.Hq, rows = spec.L, batch = spec.B;
+  const Tensor buffer = *Tensor::empty(DType::kF32, {batch, rows, 4 * heads, 8});
+  const auto part = [&](int64_t n) {
+    TensorView v = buffer;
+    v.sizes = {batch, heads, rows, 8};
+    v.strides = {rows * 4 * heads * 8, 8, 4 * heads * 8, 1};
+    v.data = buffer.as<float>() + n * heads * 8;
+    return v;
+  };
+  Request packed = test.request();
+  packed.q = part(0);
+  packed.k = part(1);
+  packed.v = part(2);
+  for (const TensorView& v : {packed.q, packed.k, packed.v}) fill_normal(v, 3);
+  const ReferenceResult expected = reference_attention(packed);
+  outputs = test.outputs();
+  outputs.out = part(3);
+  ASSERT_TRUE(sdpa(packed, outputs));
+  EXPECT_EQ(compare(outputs.out, expected.out, 1e-4), "");
 }
 
 TEST(ValidateRun, LengthsThatPointOutside) {
