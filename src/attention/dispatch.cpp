@@ -18,6 +18,8 @@ namespace attnscope {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
+constexpr const char* kNoBackends = "this build has none for CUDA tensors";
+constexpr const char* kBuildWithCuda = "build with ATTNSCOPE_CUDA=ON, or move the tensors to the CPU";
 
 std::vector<std::string> names_for(DeviceType device) {
   std::vector<std::string> names;
@@ -38,6 +40,9 @@ std::vector<Refusal> all_refusals(const Backend& backend, const Request& request
 Refusal unknown_backend(const std::string& name, DeviceType device) {
   const std::vector<std::string> known = names_for(device);
   const std::string near = closest(name, known);
+  if (known.empty())
+    return {name, "unknown-backend", fmt::format("no backend '{}': {}", terminal_safe(name), kNoBackends),
+            kBuildWithCuda};
   return {name, "unknown-backend", fmt::format("no backend '{}' for this device", terminal_safe(name)),
           fmt::format("{}known: auto, {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near),
                       join(known, ", "))};
@@ -101,12 +106,18 @@ std::string cache_key(const std::string& key, const ChooseOptions& options) {
 }
 
 Error no_backend_error(const Decision& decision, const ChooseOptions& options) {
+  const auto named = [&](std::string_view name) {
+    return std::find(options.backends.begin(), options.backends.end(), name) != options.backends.end();
+  };
   std::string message = options.backends.empty() ? "no backend takes this request"
                                                  : fmt::format("refused by {}", join(options.backends, ", "));
   std::string remedy;
+  if (decision.refusals.empty()) {
+    message += fmt::format(": {}", kNoBackends);
+    remedy = kBuildWithCuda;
+  }
   for (const Refusal& r : decision.refusals) {
-    const bool asked = options.backends.empty() || std::find(options.backends.begin(), options.backends.end(),
-                                                             r.backend) != options.backends.end();
+    const bool asked = options.backends.empty() || named(kAuto) || named(r.backend);
     if (asked) message += fmt::format("\n  {}", to_text(r));
     if (asked && remedy.empty()) remedy = r.remedy;
   }

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <thread>
 
 namespace attnscope::testing {
@@ -65,6 +67,32 @@ TEST(Choose, UnknownBackendListsTheKnown) {
   EXPECT_EQ(planned.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(planned.error().message, HasSubstr("did you mean 'flash'?"));
   EXPECT_THAT(planned.error().message, HasSubstr("naive"));
+}
+
+TEST(Choose, AutoThatFindsNobodySaysWhyAsWell) {
+  AttentionCase test(base());
+  test.request().score_program = "score";
+  for (const std::vector<std::string>& names : {std::vector<std::string>{}, std::vector<std::string>{"auto"},
+                                                std::vector<std::string>{"naive", "auto"}}) {
+    const auto planned = plan(test.request(), {names});
+    ASSERT_FALSE(planned);
+    EXPECT_THAT(planned.error().message, HasSubstr("math: score programs are not implemented"));
+  }
+}
+
+TEST(Choose, ADeviceWithoutBackendsIsNamed) {
+  for (const Backend* backend : registered_backends())
+    if (backend->device() == DeviceType::kCuda) GTEST_SKIP() << "this build has CUDA backends";
+  AttentionCase test(base());
+  for (TensorView* v : {&test.request().q, &test.request().k, &test.request().v})
+    v->device = {DeviceType::kCuda, 0};
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{}, std::vector<std::string>{"auto"}, std::vector<std::string>{"flash"}}) {
+    const auto planned = plan(test.request(), {names});
+    ASSERT_FALSE(planned);
+    EXPECT_THAT(planned.error().message, HasSubstr("this build has none for CUDA tensors"));
+    EXPECT_THAT(planned.error().remedy, HasSubstr("ATTNSCOPE_CUDA=ON"));
+  }
 }
 
 TEST(Choose, EveryRefusalIsThereEvenWithAWinner) {
@@ -161,6 +189,111 @@ TEST(Plans, AreCachedBySizesStridesDtypesAndFlags) {
   EXPECT_TRUE(differs([](Request& r) { r.limits.threads = 1; }));
   EXPECT_TRUE(differs([](Request& r) { r.window.left = 3; }));
   EXPECT_FALSE(differs([](Request& r) { r.dropout.seed = 99; }));  // read at run time
+}
+
+// Every field but contents, seeds and addresses: two requests that differ in it have no plan in common.
+TEST(Plans, EveryFieldIsInTheKey) {
+  CaseSpec dense = base(), packed = base(), paged = base();
+  dense.kv_lengths = true;
+  dense.mask = MaskSpec::kBoolFull;
+  packed.packed = true;
+  packed.B = 1;
+  paged.paged = paged.append = true;
+  alignas(64) static float numbers[64] = {};
+  const auto vector_of = [](int64_t n) {
+    TensorView v = TensorView::contiguous(numbers, DType::kF32, {n, 1, 1, 1});
+    v.rank = 1;
+    return v;
+  };
+  using Change = std::function<void(Request&)>;
+  const auto changes_of = [](TensorView& (*view)(Request&)) {
+    return std::vector<Change>{
+        [view](Request& r) { view(r).dtype = view(r).dtype == DType::kI32 ? DType::kI64 : DType::kI32; },
+        [view](Request& r) { view(r).device = {DeviceType::kCuda, 0}; },
+        [view](Request& r) { view(r).device.index = 1; },
+        [view](Request& r) { view(r).rank = view(r).rank == 1 ? 2 : 1; },
+        [view](Request& r) { ++view(r).sizes[0]; },
+        [view](Request& r) {
+          if (view(r).size(0) > 1) return static_cast<void>(++view(r).strides[0]);
+          ++view(r).sizes[0];
+        },
+        [view](Request& r) { view(r).data = view(r).as<std::byte>() + 1; }};
+  };
+  const auto expect_keys_differ = [](const CaseSpec& spec, const std::vector<Change>& changes) {
+    AttentionCase plain(spec);
+    for (size_t n = 0; n < changes.size(); ++n) {
+      Request other = plain.request();
+      changes[n](other);
+      EXPECT_TRUE(request_key(other) != request_key(plain.request())) << spec.name() << " change " << n;
+    }
+  };
+  std::vector<Change> scalars{[](Request& r) { r.causal = CausalMode::kTopLeft; },
+                              [](Request& r) { r.causal = CausalMode::kLowerRight; },
+                              [](Request& r) { r.window.left = 3; },
+                              [](Request& r) { r.window.right = 3; },
+                              [](Request& r) { r.window.left = std::numeric_limits<int64_t>::max(); },
+                              [](Request& r) { r.scale = 2.0; },
+                              [](Request& r) { r.scale = -r.effective_scale(); },
+                              [](Request& r) { r.softcap = 1.0; },
+                              [](Request& r) { r.dropout.p = 0.5; },
+                              [](Request& r) { r.dropout.seed_on_device = &r.dropout.seed; },
+                              [&](Request& r) { r.sinks = vector_of(r.heads()); },
+                              [&](Request& r) { r.alibi_slopes = vector_of(r.heads()); },
+                              [](Request& r) { r.score_program = "score"; },
+                              [](Request& r) { r.wants.lse = !r.wants.lse; },
+                              [](Request& r) { r.wants.gradients = true; },
+                              [](Request& r) { r.wants.deterministic = true; },
+                              [](Request& r) { r.limits.sm_count = 1; },
+                              [](Request& r) { r.limits.splits = 1; },
+                              [](Request& r) { r.limits.threads = 1; },
+                              [](Request& r) { r.limits.memory_bytes = 1; },
+                              [](Request& r) { r.paging.page_size += 1; }};
+  scalars.emplace_back(
+      [](Request& r) { r.mask_kind = r.mask_kind == MaskKind::kNone ? MaskKind::kBias : MaskKind::kNone; });
+  // One that is not given is another request than one that is; q, k, v and the mask may lack data in a plan.
+  const auto absent = [](TensorView& (*view)(Request&)) -> Change {
+    return [view](Request& r) { view(r).data = nullptr; };
+  };
+  const auto all = [&](const CaseSpec& spec, std::initializer_list<TensorView& (*)(Request&)> views) {
+    std::vector<Change> changes = scalars;
+    for (const auto view : views)
+      for (Change& change : changes_of(view)) changes.push_back(std::move(change));
+    if (spec.mask == MaskSpec::kNone)
+      for (const auto view : views) changes.push_back(absent(view));
+    expect_keys_differ(spec, changes);
+  };
+  all(dense,
+      {[](Request& r) -> TensorView& { return r.q; }, [](Request& r) -> TensorView& { return r.k; },
+       [](Request& r) -> TensorView& { return r.v; }, [](Request& r) -> TensorView& { return r.mask; }});
+  dense.mask = MaskSpec::kNone;
+  all(dense, {[](Request& r) -> TensorView& { return r.lengths.kv_lengths; }});
+  all(packed, {[](Request& r) -> TensorView& { return r.lengths.cu_q; },
+               [](Request& r) -> TensorView& { return r.lengths.cu_k; }});
+  all(paged, {[](Request& r) -> TensorView& { return r.paging.block_table; },
+              [](Request& r) -> TensorView& { return r.paging.append_k; },
+              [](Request& r) -> TensorView& { return r.paging.append_v; }});
+}
+
+TEST(Plans, TheSeedIsReadAtTheRun) {
+  CaseSpec spec = base();
+  spec.dropout = 0.5;
+  AttentionCase test(spec);
+  for (const char* name : {"flash", "efficient", "math"}) {
+    uint64_t words[2] = {test.request().dropout.seed, test.request().dropout.offset};
+    Request there = test.request();
+    there.dropout = {spec.dropout, 1, 1, words};
+    const auto made = plan(there, {{name}});
+    ASSERT_TRUE(made) << name;
+    const double tolerance = tolerance_for(test.request(), false).out;
+    ASSERT_TRUE(run(**made, there, test.outputs()));
+    EXPECT_EQ(compare(test.out().view(), test.reference().out, tolerance), "") << name;
+    for (uint64_t& word : words) {  // the same plan draws other bits
+      word += 1;
+      ASSERT_TRUE(run(**made, there, test.outputs()));
+      EXPECT_NE(compare(test.out().view(), test.reference().out, tolerance), "") << name;
+      EXPECT_EQ(compare(test.out().view(), reference_attention(there).out, tolerance), "") << name;
+    }
+  }
 }
 
 TEST(Plans, OtherStridesGetTheirOwnPlan) {
