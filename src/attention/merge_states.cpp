@@ -28,12 +28,21 @@ Status check(const std::vector<Outputs>& parts, const Outputs& merged) {
   if (out.rank != 4 || !dtype_is_float(out.dtype) || lse.rank != 3 || lse.dtype != DType::kF32 ||
       out.size(0) != lse.size(0) || out.size(1) != lse.size(1) || out.size(2) != lse.size(2))
     return fail(ErrorCode::kInvalidArgument, "merge_states needs out [B,H,L,Ev] and lse f32 [B,H,L]");
-  for (size_t p = 0; p < parts.size(); ++p)
+  const auto missing = [](const TensorView& v) { return v.numel() > 0 && v.data == nullptr; };
+  for (size_t p = 0; p < parts.size(); ++p) {
     if (!same_sizes(parts[p].out, out) || !same_sizes(parts[p].lse, lse))
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("part {} differs from the result in sizes or dtype", p));
-  if (out.numel() > 0 && out.data == nullptr) return fail(ErrorCode::kInvalidArgument, "out has no data");
-  if (lse.numel() > 0 && lse.data == nullptr) return fail(ErrorCode::kInvalidArgument, "lse has no data");
+                  fmt::format("part {} differs from the result in sizes, dtype or device", p));
+    if (missing(parts[p].out) || missing(parts[p].lse))
+      return fail(ErrorCode::kInvalidArgument, fmt::format("part {} has no data", p));
+  }
+  if (missing(out)) return fail(ErrorCode::kInvalidArgument, "out has no data");
+  if (missing(lse)) return fail(ErrorCode::kInvalidArgument, "lse has no data");
+  for (const auto& [name, v] : {std::pair{"out", &out}, std::pair{"lse", &lse}})
+    for (int d = 0; d < v->rank; ++d)
+      if (v->numel() > 0 && v->size(d) > 1 && v->stride(d) == 0)
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("{} has stride 0 in dimension {}: its elements would overlap", name, d));
   return {};
 }
 

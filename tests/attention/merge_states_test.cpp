@@ -102,6 +102,15 @@ TEST(MergeStates, RefusesPartsThatDoNotFit) {
   State a(DType::kF32, 2, 2), b(DType::kF32, 3, 2), merged(DType::kF32, 2, 2);
   EXPECT_FALSE(merge_states({}, merged.outputs()));
   EXPECT_FALSE(merge_states({a.outputs(), b.outputs()}, merged.outputs()));
+  // Parts and results without memory, and one whose rows are one.
+  for (TensorView Outputs::* member : {&Outputs::out, &Outputs::lse}) {
+    Outputs none = a.outputs(), narrow = merged.outputs();
+    (none.*member).data = nullptr;
+    EXPECT_FALSE(merge_states({a.outputs(), none}, merged.outputs()));
+    EXPECT_FALSE(merge_states({a.outputs()}, none));
+    (narrow.*member).strides[2] = 0;
+    EXPECT_FALSE(merge_states({a.outputs()}, narrow));
+  }
 }
 
 }  // namespace
