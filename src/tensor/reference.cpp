@@ -159,14 +159,14 @@ void Reference::row(int64_t b, int64_t h, int64_t i, ReferenceRow& result) const
     sink = read_element(r.sinks, h);
     max = std::max(max, sink);
   }
-  if (nan) {
+  if (!nan && max == -kInf) return;  // nothing is kept: output 0, lse −inf
+  double sum = sink == -kInf ? 0.0 : std::exp(sink - max);
+  for (const double s : scores) sum += std::exp(s - max);
+  if (nan || std::isnan(sum)) {  // a score of +infinity as well: ∞ − ∞
     result.lse = std::nan("");
     std::fill(result.out.begin(), result.out.end(), std::nan(""));
     return;
   }
-  if (max == -kInf) return;  // nothing is kept: output 0, lse −inf
-  double sum = sink == -kInf ? 0.0 : std::exp(sink - max);
-  for (const double s : scores) sum += std::exp(s - max);
   result.lse = max + std::log(sum);
 
   const double p = r.dropout.p;
@@ -183,8 +183,10 @@ void Reference::row(int64_t b, int64_t h, int64_t i, ReferenceRow& result) const
           static_cast<uint64_t>(r.q.size(2)) +
       static_cast<uint64_t>(i);
   for (size_t n = 0; n < keys.size(); ++n) {
-    if (p > 0 && random_word(seed, offset, row_id, static_cast<uint64_t>(keys[n])) < threshold) continue;
-    const double weight = std::exp(scores[n] - max) / sum / (1.0 - p);
+    const bool dropped =
+        p > 0 && random_word(seed, offset, row_id, static_cast<uint64_t>(keys[n])) < threshold;
+    // A dropped weight is a factor 0, not a mask: 0 · NaN is NaN.
+    const double weight = dropped ? 0.0 : std::exp(scores[n] - max) / sum / (1.0 - p);
     for (int64_t e = 0; e < ev_dim; ++e)
       result.out[static_cast<size_t>(e)] += weight * v[keys[n] * ev_dim + e];
   }

@@ -11,6 +11,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -27,11 +30,15 @@ struct Tally {
   uint64_t asked = 0;
 };
 
-void check_case(const CaseSpec& spec, Tally& tally) {
+using Change = std::function<void(AttentionCase&)>;
+
+void check_case(const CaseSpec& spec, Tally& tally, const Change& change = [](AttentionCase&) {}) {
   if (thinned_out(tally.asked++ + static_cast<uint64_t>(spec.dtype), 5)) return;
   CaseSpec with_lse = spec, without_lse = spec;
   without_lse.lse = false;
   AttentionCase full(with_lse), plain(without_lse);
+  change(full);
+  change(plain);
   for (const Backend* backend : registered_backends()) {
     if (backend->device() != DeviceType::kCpu || !backend->unavailable_reason().empty()) continue;
     const std::string name(backend->name());
@@ -213,6 +220,55 @@ TEST_P(ConformanceGrid, EmptySizes) {
       check_case(spec, tally);
       if (HasFatalFailure()) return;
     }
+}
+
+// NaN and infinity reach exactly the rows that the formula says: a dropped weight is a factor 0, and with all
+// of them dropped (p = 1) no value is looked at.
+TEST_P(ConformanceGrid, NotFinite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(),
+                   kInf = std::numeric_limits<double>::infinity();
+  Tally tally;
+  for (const double p : {0.0, 0.5, 1.0})
+    for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft})
+      for (const double value : {kNan, kInf, -kInf})
+        for (const char where : {'q', 'k', 'v'}) {
+          CaseSpec spec = spec_of(kShapes[2], GetParam());
+          spec.dropout = p;
+          spec.causal = causal;
+          check_case(spec, tally, [&](AttentionCase& c) {
+            Request& r = c.request();
+            write_element(where == 'q' ? r.q : where == 'k' ? r.k : r.v, value, 0, 1, 3, 2);
+          });
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST_P(ConformanceGrid, FiniteBiasesBeyondF32) {
+  Tally tally;
+  const Tensor lowest = *Tensor::empty(DType::kF64, {1, kShapes[2].S});
+  for (const double bias : {-1e308, std::numeric_limits<double>::lowest()}) {
+    for (int64_t j = 0; j < kShapes[2].S; ++j) write_element(lowest, j % 3 == 0 ? 0.0 : bias, 0, j);
+    check_case(spec_of(kShapes[2], GetParam()), tally, [&](AttentionCase& c) {
+      c.request().mask_kind = MaskKind::kBias;
+      c.request().mask = lowest;
+    });
+    if (HasFatalFailure()) return;
+  }
+  // All keys of a row have it: the scores below it are lost, but the row is not empty.
+  if (dtype_is_half(GetParam())) return;  // naive and inplace store them in the type, where it is −infinity
+  for (int64_t j = 0; j < kShapes[2].S; ++j) write_element(lowest, -1e308, 0, j);
+  CaseSpec spec = spec_of(kShapes[2], GetParam());
+  for (const char* name : {"flash", "efficient", "math", "naive", "inplace"}) {
+    spec.lse = !keeps_formula(name);
+    AttentionCase test(spec);
+    test.request().mask_kind = MaskKind::kBias;
+    test.request().mask = lowest;
+    const Backend* backend = find_backend(name, DeviceType::kCpu);
+    if (!backend->refusals(test.request()).empty()) continue;
+    ASSERT_TRUE(sdpa(test.request(), test.outputs(), {{name}})) << name;
+    EXPECT_EQ(compare(test.out().view(), test.reference().out, tolerance_for(test.request(), false).out), "")
+        << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, ConformanceGrid, ::testing::ValuesIn(kTypes),

@@ -11,7 +11,8 @@ namespace attnscope::cpu {
 template <typename T>
 struct RowKernels {
   const char* isa;
-  // dst[i] = src[i·stride] widened (or narrowed from f64) to T; bool gives 0 or 1.
+  // dst[i] = src[i·stride] widened (or narrowed from f64, finite numbers to finite ones) to T; bool gives 0
+  // or 1.
   void (*load)(const void* src, DType dtype, int64_t stride, int64_t n, T* dst);
   // dst[i·stride] = src[i], rounded to nearest even.
   void (*store)(const T* src, int64_t n, void* dst, DType dtype, int64_t stride);
@@ -26,7 +27,8 @@ struct RowKernels {
   double (*exp_sum)(const T* src, T max, int64_t n, T* dst);
   bool (*all_finite)(const T* x, int64_t n);
   void (*is_neg_inf)(const T* x, int64_t n, uint8_t* dst);
-  // Weights of score row `row`, keys 0 … n−1: 0 where dropped, else times `keep_scale` (p in (0, 1)).
+  // Weights of score row `row`, keys 0 … n−1: times 0 where dropped (NaN stays NaN), else times `keep_scale`
+  // (p in (0, 1)).
   void (*dropout)(uint64_t seed, uint64_t offset, uint64_t row, uint32_t threshold, T keep_scale, int64_t n,
                   T* x);
 

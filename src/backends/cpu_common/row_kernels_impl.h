@@ -202,12 +202,24 @@ inline int64_t store_dense(const float* src, DType dtype, int64_t n, uint16_t* d
   return i;
 }
 
+// A finite double stays finite: a finite minimum in a bias is not a mask.
+template <typename T>
+inline T narrow_f64(double x) {
+  if constexpr (sizeof(T) == 4) {
+    constexpr double most = static_cast<double>(std::numeric_limits<float>::max());
+    const bool finite = x - x == 0.0;
+    if (finite && x > most) return std::numeric_limits<float>::max();
+    if (finite && x < -most) return -std::numeric_limits<float>::max();
+  }
+  return static_cast<T>(x);
+}
+
 template <typename T>
 void load(const void* src, DType dtype, int64_t stride, int64_t n, T* dst) {
   int64_t i = 0;
   switch (dtype) {
     case DType::kF64:
-      for (; i < n; ++i) dst[i] = static_cast<T>(static_cast<const double*>(src)[i * stride]);
+      for (; i < n; ++i) dst[i] = narrow_f64<T>(static_cast<const double*>(src)[i * stride]);
       return;
     case DType::kF32:
       if constexpr (sizeof(T) == 4) {
@@ -411,11 +423,11 @@ void dropout(uint64_t seed, uint64_t offset, uint64_t row, uint32_t threshold, T
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
     const Philox4 words = dropout_words(seed, offset, row, static_cast<uint64_t>(i));
-    for (int j = 0; j < 4; ++j) x[i + j] = words.x[j] >= threshold ? x[i + j] * keep_scale : T{0};
+    for (int j = 0; j < 4; ++j) x[i + j] *= words.x[j] >= threshold ? keep_scale : T{0};
   }
   if (i == n) return;
   const Philox4 words = dropout_words(seed, offset, row, static_cast<uint64_t>(i));
-  for (int j = 0; i + j < n; ++j) x[i + j] = words.x[j] >= threshold ? x[i + j] * keep_scale : T{0};
+  for (int j = 0; i + j < n; ++j) x[i + j] *= words.x[j] >= threshold ? keep_scale : T{0};
 }
 
 // --- matrix product

@@ -227,7 +227,7 @@ void dropout_step(const TensorView& weights, double p, uint64_t seed, uint64_t o
   for_rows(weights, threads, [&](int64_t b, int64_t h, int64_t i) {
     const int64_t at = row_offset(weights, b, h, i);
     if (p >= 1.0) {
-      fill_row(weights, at, 0, weights.size(3), 0.0);
+      k.scale(weights.as<T>() + at, T{0}, weights.size(3), weights.as<T>() + at);
       return;
     }
     const uint64_t row =
@@ -235,6 +235,19 @@ void dropout_step(const TensorView& weights, double p, uint64_t seed, uint64_t o
 
     k.dropout(seed, offset, row, dropout_threshold(p), static_cast<T>(1.0 / (1.0 - p)), weights.size(3),
               weights.as<T>() + at);
+  });
+}
+
+template <typename T>
+void drop_all_step(const TensorView& weights, const TensorView& out, int threads) {
+  const RowKernels<T>& k = row_kernels<T>();
+  for_rows(out, threads, [&](int64_t b, int64_t h, int64_t i) {
+    const bool finite = k.all_finite(weights.as<T>() + row_offset(weights, b, h, i), weights.size(3));
+    T chunk[kChunk];
+    std::fill_n(chunk, std::min(kChunk, out.size(3)), finite ? T{0} : std::numeric_limits<T>::quiet_NaN());
+    for (int64_t j = 0; j < out.size(3); j += kChunk)
+      k.store(chunk, std::min(kChunk, out.size(3) - j),
+              address(out, row_offset(out, b, h, i) + j * out.stride(3)), out.dtype, out.stride(3));
   });
 }
 
@@ -353,6 +366,7 @@ void select_matmul_step(const TensorView& weights, const TensorView& scores, con
   template void softcap_step<T>(const TensorView&, T, int);                                    \
   template void softmax_step<T>(const TensorView&, const TensorView&, const TensorView&, int); \
   template void dropout_step<T>(const TensorView&, double, uint64_t, uint64_t, int);           \
+  template void drop_all_step<T>(const TensorView&, const TensorView&, int);                   \
   template void is_neg_inf_step<T>(const TensorView&, const TensorView&, int);                 \
   template void where_step<T>(const MaskAccess&, T, T, const TensorView&, int);                \
   template bool finite_step<T>(const TensorView&, int);                                        \

@@ -30,6 +30,10 @@ void softmax_step(const TensorView& src, const TensorView& dst, const TensorView
 template <typename T>
 void dropout_step(const TensorView& weights, double p, uint64_t seed, uint64_t offset, int threads);
 
+// out when every weight was dropped: 0, but NaN in a row whose weights are.
+template <typename T>
+void drop_all_step(const TensorView& weights, const TensorView& out, int threads);
+
 // Steps of the safe softmax.
 template <typename T>
 void is_neg_inf_step(const TensorView& scores, const TensorView& flags, int threads);

@@ -302,12 +302,34 @@ class MathBuilder {
                        "the second output, attention weights, which nobody reads")});
     const std::array<int64_t, 4> sizes{r_.batch(), r_.heads(), r_.q_len(), r_.value_dim()};
     const TensorView dense = TensorView::contiguous(nullptr, type_, sizes);
+    const Operand out = half_ ? make(type_, sizes) : Operand{From::kOut, 0, dense};
+    if (r_.dropout.p >= 1)
+      drop_all(out);
+    else
+      ATTNSCOPE_TRY(weigh_values(out, dense));
+    if (half_) {
+      const Operand result{From::kOut, 0, TensorView::contiguous(nullptr, r_.q.dtype, sizes)};
+      add("attnscope::to", {out}, {cast_kernel(out, result, "")});
+    }
+    return {};
+  }
+
+  void drop_all(const Operand& out) {
+    add("attnscope::zeros", {weights_},
+        {{typed("fill"), EventKind::kKernel, weights_.bytes(), out.bytes(), 0,
+          "dropout 1: no value has a weight", [weights = weights_, out](const RunContext& c) -> Status {
+            drop_all_step<T>(c.at(weights), c.at(out), c.threads);
+            return {};
+          }}});
+  }
+
+  Status weigh_values(const Operand& out, const TensorView& dense) {
+    const auto& sizes = dense.sizes;
     const MatmulShape shape{sizes[0], sizes[1], v_.view.size(1), sizes[2], sizes[3], r_.kv_len()};
     ATTNSCOPE_ASSIGN(const auto matmul,
                      OutputMatmul::make(shape, MatrixLayout::of(weights_.view), MatrixLayout::of(v_.view),
                                         dense, program_.threads));
     const size_t at = program_.workspace.reserve(static_cast<double>(matmul->scratch_bytes()));
-    const Operand out = half_ ? make(type_, sizes) : Operand{From::kOut, 0, dense};
     const bool select = mask_.has_value() || r_.mask_kind == MaskKind::kBias;
     add("attnscope::matmul", {weights_, v_},
         {{stable_name(matmul->kernel_name()), EventKind::kKernel, weights_.bytes() + v_.bytes(), out.bytes(),
@@ -320,10 +342,6 @@ class MathBuilder {
             }
             return matmul->run(c.at(weights).data, c.at(v).data, c.at(out), c.workspace + at);
           }}});
-    if (half_) {
-      const Operand result{From::kOut, 0, TensorView::contiguous(nullptr, r_.q.dtype, sizes)};
-      add("attnscope::to", {out}, {cast_kernel(out, result, "")});
-    }
     return {};
   }
 
