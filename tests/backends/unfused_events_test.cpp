@@ -149,6 +149,23 @@ TEST(UnfusedEvents, EveryKernelKnowsItsBytesAndThePlanAgrees) {
       }
 }
 
+TEST(UnfusedEvents, TheProductIsNamedAfterWhatTheOutputTakes) {
+  // oneDNN writes dense outputs only: for others a product of ours runs, and that is what the trace says.
+  CaseSpec spec = article();
+  spec.dtype = DType::kF32;
+  for (const char* backend : {"naive", "math"})
+    for (const Layout layout : {Layout::kSeqMajor, Layout::kLastStride2}) {
+      AttentionCase dense(spec);
+      GuardedOutput strided(spec.dtype, {spec.B, spec.Hq, spec.L, spec.Ev}, layout);
+      Outputs outputs = dense.outputs();
+      outputs.out = strided.view();
+      ASSERT_TRUE(plan(dense.request(), {{backend}}));
+      Recorder r;
+      ASSERT_TRUE(sdpa(dense.request(), outputs, {{backend}}));
+      EXPECT_EQ(r.names(EventKind::kKernel).back(), "gemm_f32") << backend;
+    }
+}
+
 TEST(UnfusedEvents, TheWorkspaceIsReportedUnlessTheCallerBroughtIt) {
   AttentionCase test(article());
   const auto made = *plan(test.request(), {{"naive"}});

@@ -150,15 +150,16 @@ class FormulaBuilder {
     const bool select = masks(r_) || r_.mask_kind == MaskKind::kBias;
     const int64_t out_bytes = out.numel() * static_cast<int64_t>(dtype_size(out.dtype));
     add("attnscope::matmul", {scores_, v},
-        {{stable_name(matmul->kernel_name()), EventKind::kKernel, bytes() + v.bytes(), out_bytes,
-          2 * elements() * r_.value_dim(), "weights·v",
+        {{stable_name(matmul->kernel_name()), EventKind::kKernel, bytes() + v.bytes() * (select ? 2 : 1),
+          out_bytes, 2 * elements() * r_.value_dim(), select ? kSelectingProduct : "weights·v",
           [matmul, weights = scores_, scores = spare_, v, select, scratch_at](const RunContext& c) -> Status {
             if (select && !finite_step<T>(c.at(v), c.threads)) {
               select_matmul_step<T>(c.at(weights), c.at(scores), c.at(v), c.outputs.out, c.threads);
               return {};
             }
             return matmul->run(c.at(weights).data, c.at(v).data, c.outputs.out, c.workspace + scratch_at);
-          }}});
+          },
+          [matmul](const RunContext& c) { return stable_name(matmul->kernel_name_for(c.outputs.out)); }}});
     return {};
   }
 

@@ -133,10 +133,14 @@ size_t OutputMatmul::scratch_bytes() const {
   return std::max(dense_->scratch_bytes(), any_->scratch_bytes());
 }
 
-Status OutputMatmul::run(const void* a, const void* b, const TensorView& out, std::byte* scratch) const {
+bool OutputMatmul::is_dense(const TensorView& out) const {
   bool dense = true;
   for (int d = 0; d < 4; ++d) dense = dense && (out.size(d) == 1 || out.stride(d) == dense_out_.stride(d));
-  if (dense) return dense_->run(a, b, out.data, scratch);
+  return dense;
+}
+
+Status OutputMatmul::run(const void* a, const void* b, const TensorView& out, std::byte* scratch) const {
+  if (is_dense(out)) return dense_->run(a, b, out.data, scratch);
   return make_blocked_matmul(shape_, a_, b_, MatrixLayout::of(out), threads_)->run(a, b, out.data, scratch);
 }
 

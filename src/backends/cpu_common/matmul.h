@@ -58,9 +58,14 @@ class OutputMatmul {
                                                                         int threads);
   [[nodiscard]] Status run(const void* a, const void* b, const TensorView& out, std::byte* scratch) const;
   size_t scratch_bytes() const;
-  std::string kernel_name() const { return dense_->kernel_name(); }
+  std::string kernel_name() const { return dense_->kernel_name(); }  // for a dense output
+  std::string kernel_name_for(const TensorView& out) const {
+    return (is_dense(out) ? dense_ : any_)->kernel_name();
+  }
 
  private:
+  bool is_dense(const TensorView& out) const;
+
   MatmulShape shape_;
   MatrixLayout a_, b_;
   TensorView dense_out_;

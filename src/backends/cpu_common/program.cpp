@@ -44,7 +44,8 @@ class ProgramPlan final : public BackendPlan {
       info.inputs = inputs;
       const EventScope operator_scope(info);
       for (const Kernel& kernel : operation.kernels) {
-        info.name = kernel.name;
+        const bool heard = g_event_sink.load(std::memory_order_acquire) != nullptr;
+        info.name = heard && kernel.name_of_call ? kernel.name_of_call(context) : kernel.name;
         info.kind = kernel.kind;
         info.bytes_read = kernel.bytes_read;
         info.bytes_written = kernel.bytes_written;

@@ -41,6 +41,8 @@ struct Kernel {
   int64_t bytes_read = 0, bytes_written = 0, flops = 0;
   std::string note;  // for describe()
   std::function<Status(const RunContext&)> execute;
+  // What runs where only the call decides (the output's strides are no part of a plan); none: `name`.
+  std::function<std::string_view(const RunContext&)> name_of_call = {};
 };
 
 struct Operation {

@@ -49,6 +49,10 @@ void and_step(const MaskAccess& mask, const TensorView& keep, int threads);
 template <typename T>
 void where_step(const MaskAccess& keep, T neg_inf, T zero, const TensorView& bias, int threads);
 
+// Of the product with the values where keys are masked.
+inline constexpr const char* kSelectingProduct =
+    "weights·v; v is read once more ahead of it: where it is not finite, only the keys that are seen count";
+
 // Is every element of v finite? [B, H, N, D], any strides.
 template <typename T>
 bool finite_step(const TensorView& v, int threads);

@@ -332,8 +332,9 @@ class MathBuilder {
     const size_t at = program_.workspace.reserve(static_cast<double>(matmul->scratch_bytes()));
     const bool select = mask_.has_value() || r_.mask_kind == MaskKind::kBias;
     add("attnscope::matmul", {weights_, v_},
-        {{stable_name(matmul->kernel_name()), EventKind::kKernel, weights_.bytes() + v_.bytes(), out.bytes(),
-          2 * scores_.view.numel() * r_.value_dim(), "weights·v",
+        {{stable_name(matmul->kernel_name()), EventKind::kKernel,
+          weights_.bytes() + v_.bytes() * (select ? 2 : 1), out.bytes(),
+          2 * scores_.view.numel() * r_.value_dim(), select ? kSelectingProduct : "weights·v",
           [matmul, weights = weights_, scores = scores_, v = v_, out, select,
            at](const RunContext& c) -> Status {
             if (select && !finite_step<T>(c.at(v), c.threads)) {
@@ -341,7 +342,8 @@ class MathBuilder {
               return {};
             }
             return matmul->run(c.at(weights).data, c.at(v).data, c.at(out), c.workspace + at);
-          }}});
+          },
+          [matmul, out](const RunContext& c) { return stable_name(matmul->kernel_name_for(c.at(out))); }}});
     return {};
   }
 
