@@ -13,6 +13,16 @@ double distinct_bytes(const TensorView& v) {
   return bytes;
 }
 
+// K or V: of a paged cache, the pages that the block table can name, but no more than there are.
+double cache_bytes(const Request& r, const TensorView& cache) {
+  const double all = distinct_bytes(cache);
+  if (!r.paging.active()) return all;
+  const double named = static_cast<double>(r.batch()) * static_cast<double>(r.kv_len()) *
+                       static_cast<double>(cache.size(1)) * static_cast<double>(cache.size(3)) *
+                       static_cast<double>(dtype_size(cache.dtype));
+  return std::min(all, named);
+}
+
 }  // namespace
 
 double kept_scores(const Request& r) {
@@ -38,7 +48,7 @@ double kept_scores(const Request& r) {
 CostModel base_cost(const Request& r) {
   CostModel cost;
   cost.flops = 2.0 * kept_scores(r) * static_cast<double>(r.head_dim() + r.value_dim());
-  cost.min_bytes = distinct_bytes(r.q) + distinct_bytes(r.k) + distinct_bytes(r.v);
+  cost.min_bytes = distinct_bytes(r.q) + cache_bytes(r, r.k) + cache_bytes(r, r.v);
   if (r.mask_kind != MaskKind::kNone) cost.min_bytes += distinct_bytes(r.mask);
   const double rows =
       static_cast<double>(r.batch()) * static_cast<double>(r.heads()) * static_cast<double>(r.q_len());

@@ -327,6 +327,60 @@ TEST(Plans, CacheIsBoundedAndDropsTheLeastRecentlyUsed) {
   EXPECT_NE(cache.find("a"), nullptr);
 }
 
+// The same call costs the same whoever runs it: kept scores counted one by one, bytes by hand.
+TEST(Plans, CostsAreThoseOfTheRequest) {
+  const auto check = [](const CaseSpec& spec, double k_and_v_bytes, double mask_bytes = 0) {
+    AttentionCase test(spec);
+    const Request& r = test.request();
+    double kept = static_cast<double>(r.batch() * r.heads() * r.q_len() * r.kv_len());
+    if (!spec.paged && spec.mask == MaskSpec::kNone) {
+      const Reference oracle(r);
+      kept = 0;
+      for (int64_t b = 0; b < r.batch(); ++b)
+        for (int64_t h = 0; h < r.heads(); ++h)
+          for (int64_t i = 0; i < r.q_len(); ++i)
+            for (int64_t j = 0; j < r.kv_len(); ++j) kept += oracle.sees(b, h, i, j) ? 1 : 0;
+    }
+    const auto rows = static_cast<double>(r.batch() * r.heads() * r.q_len());
+    const double bytes =
+        4 * rows * static_cast<double>(r.head_dim() + r.value_dim()) + k_and_v_bytes + mask_bytes;
+    for (const Backend* backend : registered_backends()) {
+      if (backend->device() != DeviceType::kCpu || !backend->refusals(r).empty()) continue;
+      const CostModel cost = (*plan(r, {{std::string(backend->name())}}))->cost();
+      EXPECT_EQ(cost.flops, 2 * kept * static_cast<double>(r.head_dim() + r.value_dim()))
+          << backend->name() << " " << spec.name();
+      EXPECT_EQ(cost.min_bytes, bytes) << backend->name() << " " << spec.name();
+      EXPECT_GE(cost.moved_bytes, spec.append ? 2.0 * 4 * 2 * 2 * 3 * (8 + 12) : 0) << backend->name();
+    }
+  };
+  CaseSpec spec = base();
+  spec.Hq = 6;
+  spec.L = 11;
+  spec.S = 30;
+  spec.Ev = 12;
+  const double both = 4.0 * 2 * 2 * 30 * (8 + 12);
+  for (const CausalMode causal : {CausalMode::kNone, CausalMode::kTopLeft, CausalMode::kLowerRight})
+    for (const Window window : {Window{}, Window{3, -1}, Window{-1, 2}, Window{40, 0}}) {
+      spec.causal = causal;
+      spec.window = window;
+      check(spec, both);
+    }
+  spec.causal = CausalMode::kNone;
+  spec.window = {};
+  spec.mask = MaskSpec::kBoolKeys;  // [B,1,1,S]
+  check(spec, both, 2 * 30);
+  spec.mask = MaskSpec::kNone;
+  spec.layout = Layout::kHeadStride0;
+  check(spec, both / 2);
+  spec.layout = Layout::kBatchStride0;
+  check(spec, both / 2);
+  spec.layout = Layout::kDense;
+  spec.paged = true;  // 2 · 8 of the 19 pages of 4 keys
+  check(spec, both / 30 * 32);
+  spec.append = true;
+  check(spec, both / 30 * 32);
+}
+
 TEST(Plans, ARequestOfAnotherKeyIsRefused) {
   AttentionCase test(base());
   CaseSpec other_spec = base();

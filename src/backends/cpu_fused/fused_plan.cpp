@@ -1,5 +1,6 @@
 #include "backends/cpu_fused/fused_plan.h"
 
+#include "attention/cost.h"
 #include "attention/dropout_bits.h"
 #include "attention/geometry.h"
 #include "attention/memory.h"
@@ -190,9 +191,14 @@ class FusedPlan final : public BackendPlan {
     return r.paging.append_k.data != nullptr && r.paging.append_k.size(2) > 0;
   }
 
+  static int64_t appended_bytes(const Request& r) {
+    return static_cast<int64_t>(dtype_size(r.paging.append_k.dtype)) *
+           (r.paging.append_k.numel() + r.paging.append_v.numel());
+  }
+
   void append(const Request& r) const {
     const TensorView &k = r.paging.append_k, &v = r.paging.append_v;
-    const auto bytes = static_cast<int64_t>(dtype_size(k.dtype)) * (k.numel() + v.numel());
+    const int64_t bytes = appended_bytes(r);
     const EventScope scope("append_kv", EventKind::kCopy, bytes, bytes);
     append_to_cache(r, k, r.k, tiling_.threads);
     append_to_cache(r, v, r.v, tiling_.threads);
@@ -241,7 +247,7 @@ class FusedPlan final : public BackendPlan {
         r.mask_kind == MaskKind::kNone
             ? 0.0
             : static_cast<double>(r.mask.numel()) * static_cast<double>(dtype_size(r.mask.dtype));
-    cost_.min_bytes = q_bytes + kv_bytes + out_bytes + mask_bytes;
+    cost_.min_bytes = base_cost(r).min_bytes;
     // Every row block reads the keys it sees once more.
     const double blocks =
         std::max(1.0, std::ceil(len * static_cast<double>(p.group) / tiling_.rows_per_task));
@@ -250,6 +256,7 @@ class FusedPlan final : public BackendPlan {
                             static_cast<double>(p.group) * static_cast<double>(r.head_dim() + r.value_dim()) *
                             blocks * seen;
     cost_.moved_bytes = q_bytes + std::max(kv_reads, kv_bytes * seen) + out_bytes + mask_bytes;
+    if (appends(r)) cost_.moved_bytes += 2.0 * static_cast<double>(appended_bytes(r));
     cost_.intermediate_bytes = static_cast<double>(workspace_bytes());
     cost_.kernels = 1;
     cost_.copies = appends(r) ? 1 : 0;
