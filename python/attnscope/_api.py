@@ -47,6 +47,8 @@ def _describe(tensor):
     else:
         interface = tensor.__array_interface__
         data = interface["data"][0]
+        if any(s % tensor.itemsize for n, s in zip(shape, tensor.strides) if n > 1):
+            raise TypeError(f"strides of {tuple(tensor.strides)} bytes are no whole elements of {tensor.dtype}")
         strides = tuple(s // tensor.itemsize for s in tensor.strides)
         kind, index = "cpu", 0
     if kind not in ("cpu", "cuda"):
@@ -99,6 +101,14 @@ class _Call:
     def _point(self, name, tensor):
         self.keep[name] = (tensor, _describe(tensor))
         setattr(self.request, name, C.pointer(self.keep[name][1]))
+
+    def on(self, **tensors):
+        """The same call on other tensors; this one stays as it is, also for other threads."""
+        other = object.__new__(_Call)
+        other.request, other.keep = Request.from_buffer_copy(self.request), dict(self.keep)
+        for name, tensor in tensors.items():
+            other._point(name, tensor)
+        return other
 
 
 def _names(backends):
@@ -166,26 +176,27 @@ class Plan:
 
     def bind(self, out, lse=None, workspace=None):
         """A function of no arguments that runs the plan on the tensors it was made with: for timing and replay."""
+        return self._bind(self._call, out, lse, workspace)
+
+    def _bind(self, bound, out, lse, workspace):
         o = _describe(out)
         s = _describe(lse) if lse is not None else None
-        run, handle, request = _lib.attnscope_plan_run, self._handle, C.byref(self._call.request)
+        run, handle, request = _lib.attnscope_plan_run, self._handle, C.byref(bound.request)
         o_pointer, s_pointer = C.byref(o), C.byref(s) if s is not None else None
         memory = workspace.data_ptr() if workspace is not None else None
         size = workspace.numel() * workspace.element_size() if workspace is not None else 0
-        stream = _stream_reader(self._call.keep["q"][0])
+        stream = _stream_reader(bound.keep["q"][0])
 
         def call():
             code = run(handle, request, o_pointer, s_pointer, stream(), memory, size)
             if code:
                 raise Error(code)
 
-        call.keep = (self, out, lse, workspace, o, s)
+        call.keep = (self, bound, out, lse, workspace, o, s)
         return call
 
     def run(self, q, k, v, out, lse=None):
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            self._call._point(name, tensor)
-        self.bind(out, lse)()
+        self._bind(self._call.on(q=q, k=k, v=v), out, lse, None)()
 
     def __del__(self):
         if getattr(self, "_handle", None):

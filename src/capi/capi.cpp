@@ -107,8 +107,9 @@ int attnscope_choose(const attnscope_request* request, const char* backends, cha
                           {"message", refusal.message},
                           {"remedy", refusal.remedy}});
     return capi::give_text(
-        json, nlohmann::json{{"winner", decision.winner_name}, {"why", decision.why}, {"refusals", refusals}}
-                  .dump());
+        json,
+        nlohmann::json{{"winner", decision.winner_name}, {"why", decision.why}, {"refusals", refusals}}.dump(
+            -1, ' ', false, nlohmann::json::error_handler_t::replace));  // names are the caller's
   });
 }
 

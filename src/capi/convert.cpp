@@ -44,6 +44,7 @@ T field(const attnscope_request* r, T attnscope_request::* member, T missing) {
 Status optional_view(const attnscope_tensor* tensor, const char* name, TensorView& to) {
   if (!tensor) return {};
   ATTNSCOPE_ASSIGN(to, to_view(*tensor, name));
+  if (!to.data) return fail(ErrorCode::kInvalidArgument, fmt::format("{} has no data", name));
   return {};
 }
 
@@ -72,7 +73,8 @@ Result<TensorView> to_view(const attnscope_tensor& t, const char* name) {
     const auto i = static_cast<size_t>(d);
     view.sizes[i] = t.shape[d];
     view.strides[i] = t.strides ? t.strides[d] : dense;
-    dense *= std::max<int64_t>(t.shape[d], 1);
+    if (__builtin_mul_overflow(dense, std::max<int64_t>(t.shape[d], 1), &dense))
+      return fail(ErrorCode::kInvalidArgument, fmt::format("the sizes of {} do not fit 64 bits", name));
   }
   view.data = t.data ? static_cast<char*>(t.data) + t.byte_offset : nullptr;
   // An empty tensor may have no memory; the library tells "not given" from "empty" by the pointer.
@@ -158,11 +160,15 @@ Status check_places(const Request& r, const Outputs& o) {
                                                              {"v", &r.v},
                                                              {"mask", &r.mask},
                                                              {"kv_lengths", &r.lengths.kv_lengths},
+                                                             {"cu_q", &r.lengths.cu_q},
+                                                             {"cu_k", &r.lengths.cu_k},
                                                              {"out", &o.out},
                                                              {"lse", &o.lse},
                                                              {"sinks", &r.sinks},
                                                              {"alibi_slopes", &r.alibi_slopes},
-                                                             {"block_table", &r.paging.block_table}};
+                                                             {"block_table", &r.paging.block_table},
+                                                             {"append_k", &r.paging.append_k},
+                                                             {"append_v", &r.paging.append_v}};
   for (const auto& [name, view] : views)
     if (view->data != nullptr && view->numel() > 0 && view->device.type == DeviceType::kCuda)
       ATTNSCOPE_TRY(check_cuda_pointer(name, *view));

@@ -106,6 +106,33 @@ TEST(CApi, UnknownTypesDevicesAndRanksAreRefusedByName) {
   EXPECT_NE(std::string(attnscope_error_message()).find("5 dimensions"), std::string::npos);
 }
 
+TEST(CApi, ATensorThatIsGivenButHasNoMemoryIsNotTakenForNone) {
+  Call c;
+  int64_t length_shape[1] = {1};
+  attnscope_tensor lengths{};
+  lengths.device = {1, 0};
+  lengths.ndim = 1;
+  lengths.dtype = {0, 64, 1};
+  lengths.shape = length_shape;
+  c.request.kv_lengths = &lengths;
+  EXPECT_EQ(attnscope_sdpa(&c.request, nullptr, &c.out.tensor, nullptr, nullptr), ATTNSCOPE_E_ARGUMENT);
+  EXPECT_STREQ(attnscope_error_message(), "kv_lengths has no data");
+  int64_t length = 3;
+  lengths.data = &length;
+  EXPECT_EQ(attnscope_sdpa(&c.request, nullptr, &c.out.tensor, nullptr, nullptr), ATTNSCOPE_OK)
+      << attnscope_error_message();
+}
+
+TEST(CApi, SizesBeyond64BitsAreRefused) {
+  Call c;
+  for (int64_t& size : c.q.shape) size = int64_t{1} << 40;
+  for (void* data : {c.q.tensor.data, static_cast<void*>(nullptr)}) {
+    c.q.tensor.data = data;
+    EXPECT_EQ(attnscope_sdpa(&c.request, nullptr, &c.out.tensor, nullptr, nullptr), ATTNSCOPE_E_ARGUMENT);
+    EXPECT_STREQ(attnscope_error_message(), "the sizes of q do not fit 64 bits");
+  }
+}
+
 TEST(CApi, AnOlderCallersShorterRequestStillWorks) {
   Call c;
   c.request.struct_size = offsetof(attnscope_request, mask);
@@ -119,6 +146,15 @@ TEST(CApi, ChooseAndBackendsAreJson) {
   char* json = nullptr;
   ASSERT_EQ(attnscope_choose(&c.request, nullptr, &json), ATTNSCOPE_OK);
   EXPECT_NE(std::strstr(json, "\"winner\""), nullptr);
+  attnscope_free(json);
+  // A name that is no UTF-8 comes back as JSON all the same.
+  ASSERT_EQ(attnscope_choose(&c.request,
+                             "fla\xff"
+                             "h",
+                             &json),
+            ATTNSCOPE_OK)
+      << attnscope_error_message();
+  EXPECT_NE(std::strstr(json, "unknown-backend"), nullptr);
   attnscope_free(json);
   ASSERT_EQ(attnscope_backends(&json), ATTNSCOPE_OK);
   EXPECT_NE(std::strstr(json, "\"math\""), nullptr);

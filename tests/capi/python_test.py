@@ -49,6 +49,25 @@ class Loader(unittest.TestCase):
         plan.run(q, k, v, again)
         self.assertEqual(list(out.memory), list(again.memory))
 
+    def test_a_bound_call_keeps_its_tensors_whatever_the_plan_runs_on(self):
+        q, k, v, out = inputs()
+        plan = attnscope.Plan(q, k, v, backends="math")
+        bound = plan.bind(out)
+        bound()
+        first = list(out.memory)
+        other = Array(1, 2, 7, 8, fill=lambda i: float(i))
+        plan.run(q, k, other, Array(1, 2, 5, 8))
+        for call in (bound, plan.bind(out)):
+            out.memory[:] = [float("nan")] * len(out.memory)
+            call()
+            self.assertEqual(list(out.memory), first)
+
+    def test_strides_between_elements_are_an_error(self):
+        q, k, v, out = inputs()
+        k.strides = tuple(s // 4 * 5 for s in k.strides)  # a float32 field of records of five bytes
+        with self.assertRaises(TypeError):
+            attnscope.sdpa(q, k, v, out=out)
+
     def test_errors_carry_the_remedy(self):
         q, k, v, out = inputs()
         with self.assertRaises(attnscope.Error) as caught:
