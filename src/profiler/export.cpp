@@ -84,6 +84,8 @@ class Exporter {
     add_host_events();
     for (const RuntimeEvent& event : recording_.runtime_events) add_runtime(event);
     for (const DeviceEvent& event : recording_.device_events) add_device_event(event);
+    for (const DeviceEvent& event : recording_.device_events)
+      device_of_context_.try_emplace(event.context, event.device);
     for (const SyncEvent& event : recording_.sync_events) add_sync(event);
     for (const OverheadEvent& event : recording_.overhead_events) add_overhead(event);
     return builder_.finish();
@@ -115,7 +117,8 @@ class Exporter {
   const Recording& recording_;
   trace::TraceBuilder builder_;
   std::map<uint64_t, uint32_t> threads_;
-  int64_t allocated_ = 0;  // running total at the event being added
+  std::map<int64_t, int> device_of_context_;  // waits name their context only
+  int64_t allocated_ = 0;                     // running total at the event being added
 };
 
 // In time order, so that the running total of allocated bytes is right across threads; steps come before
@@ -229,7 +232,8 @@ void Exporter::add_sync(const SyncEvent& event) {
   input.name = sync.kind;
   input.ts_ns = event.begin_ns;
   input.dur_ns = event.end_ns - event.begin_ns;
-  input.thread = builder_.thread(0, event.stream);
+  const auto device = device_of_context_.find(event.context);
+  input.thread = builder_.thread(device == device_of_context_.end() ? 0 : device->second, event.stream);
   input.correlation = event.correlation;
   input.sync = &sync;
   add(input);

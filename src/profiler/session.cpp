@@ -43,9 +43,11 @@ Status check(const SessionOptions& options) {
   return {};
 }
 
+// Windows follow each other in time; a long session with a schedule has many.
 bool inside(const std::vector<Window>& windows, uint64_t ticks) {
-  return std::any_of(windows.begin(), windows.end(),
-                     [ticks](const Window& w) { return ticks >= w.begin && ticks <= w.end; });
+  const auto later = std::upper_bound(windows.begin(), windows.end(), ticks,
+                                      [](uint64_t at, const Window& w) { return at < w.begin; });
+  return later != windows.begin() && ticks <= std::prev(later)->end;
 }
 
 RecordedEvent recorded(const EventSlot& slot, uint64_t thread, const TickScale& scale, uint64_t session_end) {
@@ -90,11 +92,14 @@ void read_buffer(const ThreadBuffer& buffer, const std::vector<Window>& windows,
   recording.dropped += buffer.dropped();
 }
 
-// Launches outside the kept windows go, and with them the device work they started.
-void keep_windows(const std::vector<Window>& windows, const TickScale& scale, Recording& recording) {
+// Launches outside the kept windows go, and with them the device work and the waits they started; of a
+// schedule what the profiler took for itself there, too.
+void keep_windows(const std::vector<Window>& windows, bool scheduled, const TickScale& scale,
+                  Recording& recording) {
   const auto kept = [&](int64_t ns) {
-    return std::any_of(windows.begin(), windows.end(),
-                       [&](const Window& w) { return ns >= scale.ns(w.begin) && ns <= scale.ns(w.end); });
+    const auto later = std::upper_bound(windows.begin(), windows.end(), ns,
+                                        [&](int64_t at, const Window& w) { return at < scale.ns(w.begin); });
+    return later != windows.begin() && ns <= scale.ns(std::prev(later)->end);
   };
   std::vector<uint64_t> launched, launched_outside;
   for (const RuntimeEvent& e : recording.runtime_events)
@@ -102,11 +107,15 @@ void keep_windows(const std::vector<Window>& windows, const TickScale& scale, Re
   std::sort(launched.begin(), launched.end());
   std::sort(launched_outside.begin(), launched_outside.end());
   std::erase_if(recording.runtime_events, [&](const RuntimeEvent& e) { return !kept(e.begin_ns); });
-  std::erase_if(recording.device_events, [&](const DeviceEvent& e) {
+  const auto outside = [&](const auto& e) {
     if (std::binary_search(launched.begin(), launched.end(), e.correlation)) return false;
     return std::binary_search(launched_outside.begin(), launched_outside.end(), e.correlation) ||
            !kept(e.begin_ns);
-  });
+  };
+  std::erase_if(recording.device_events, outside);
+  std::erase_if(recording.sync_events, outside);
+  if (scheduled)
+    std::erase_if(recording.overhead_events, [&](const OverheadEvent& e) { return !kept(e.begin_ns); });
 }
 
 }  // namespace
@@ -287,7 +296,7 @@ Result<Recording> Session::finish() {
   Status device_stopped;
   if (impl_->device) {
     device_stopped = impl_->device->stop(recording);
-    keep_windows(impl_->windows,
+    keep_windows(impl_->windows, impl_->options.schedule.active > 0,
                  TickScale(impl_->first, CalibrationPoint::take(Recorder::instance().clock())), recording);
   }
   g_session_active.store(false);

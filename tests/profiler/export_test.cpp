@@ -160,5 +160,24 @@ TEST(Export, GpuWorkGetsItsRowAndItsLaunch) {
   EXPECT_EQ(t.device(0)->num_sms, 132);
 }
 
+TEST(Export, AWaitLiesOnTheDeviceOfItsContext) {
+  Recording recording;
+  for (const int device : {0, 1}) {
+    DeviceEvent kernel;
+    kernel.name = "flash_fwd";
+    kernel.device = device;
+    kernel.context = device + 1;
+    kernel.stream = 7;
+    recording.device_events.push_back(kernel);
+    recording.sync_events.push_back({"Stream Sync", device + 1, 7, 0, 10, 0});
+  }
+  const trace::Trace t = to_trace(recording);
+  const auto kernels = of_class(t, EventClass::kKernel), waits = of_class(t, EventClass::kSync);
+  ASSERT_EQ(waits.size(), 2u);
+  EXPECT_EQ(t.thread(waits[0]), t.thread(kernels[0]));
+  EXPECT_EQ(t.thread(waits[1]), t.thread(kernels[1]));
+  EXPECT_NE(t.thread(waits[0]), t.thread(waits[1]));
+}
+
 }  // namespace
 }  // namespace attnscope::profiler

@@ -240,8 +240,11 @@ class FakeGpu final : public ActivitySource {
       kernel.name = "kernel " + std::to_string(correlation);
       kernel.begin_ns = ran;
       kernel.end_ns = ran + 10;
-      kernel.correlation = correlation++;
+      kernel.correlation = correlation;
       recording.device_events.push_back(kernel);
+      recording.sync_events.push_back({"Stream Sync", 1, 7, at, at + 10, correlation});
+      recording.overhead_events.push_back({"Buffer Flush", at, at + 10});
+      ++correlation;
     }
     return {};
   }
@@ -276,6 +279,10 @@ TEST(Session, DeviceWorkFollowsItsLaunch) {
   ASSERT_EQ(recording.device_events.size(), 1u);
   EXPECT_EQ(recording.device_events[0].name, "kernel 2");
   EXPECT_EQ(recording.runtime_events.size(), 1u);
+  // Waits and the profiler's own time as well.
+  ASSERT_EQ(recording.sync_events.size(), 1u);
+  EXPECT_EQ(recording.sync_events[0].correlation, 2u);
+  EXPECT_EQ(recording.overhead_events.size(), 1u);
   set_cuda_activity_source(nullptr);
 }
 
