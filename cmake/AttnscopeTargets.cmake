@@ -2,7 +2,7 @@
 add_library(attnscope_flags INTERFACE)
 # gnu++20 is not used anywhere; nvcc 13.0 rejects CMake's cuda_std_20, so the CUDA flag is spelled out.
 target_compile_options(attnscope_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-std=c++20 -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-restrict -fno-math-errno -ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CXX>:-std=c++20 -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fno-math-errno -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra>)
 if(ATTNSCOPE_WERROR)
   target_compile_options(attnscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)

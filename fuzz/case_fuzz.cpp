@@ -1,5 +1,6 @@
 // Case files of `attnscope verify` come from other people: the parser answers with cases or names the line;
 // what a case costs is known before it is built, and a small one becomes a request or is refused.
+#include "json_mutator.h"
 #include "verify/verify_case.h"
 
 #include <cstdint>
@@ -26,4 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fuzz::mutate_json(data, size, max_size, seed);
 }

@@ -1,6 +1,8 @@
 // Any bytes at all: the reader answers with a trace or a refusal, the links of a trace can be built, and what
 // the writer and the repair make of it is read back.
 
+#include "json_mutator.h"
+
 #include "formats/chrome/reader.h"
 #include "formats/chrome/repair.h"
 #include "formats/chrome/writer.h"
@@ -60,4 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto once_more = formats::chrome::read_memory(repaired, "repaired");
   if (read->size() > 0 && (!once_more || once_more->size() != read->size())) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fuzz::mutate_json(data, size, max_size, seed);
 }

@@ -1,6 +1,8 @@
 // What is said of a trace that was read: figures, rules, every renderer and the guess written from it,
 // whatever the names, times and counts in the file.
 
+#include "json_mutator.h"
+
 #include "analysis/check.h"
 #include "analysis/diff.h"
 #include "analysis/guess.h"
@@ -100,4 +102,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect(checked.broken == 0);  // what was seen holds of what was seen
   }
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fuzz::mutate_json(data, size, max_size, seed);
 }

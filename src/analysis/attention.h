@@ -2,6 +2,7 @@
 // Attention calls found in a trace: which operator, which implementation, at what shape, at what cost.
 
 #include "analysis/kernel_name.h"
+#include "base/total.h"
 #include "trace/link.h"
 #include "trace/trace.h"
 
@@ -34,8 +35,8 @@ struct AttentionCall {
   AttentionImpl implementation = AttentionImpl::kNone;
   AttentionPass pass = AttentionPass::kForward;
   uint32_t kernels = 0, copies = 0, fills = 0;  // launched inside the call on its own thread
-  int64_t device_ns = 0;
-  int64_t attention_kernel_ns = 0;  // of that, in kernels that are attention themselves
+  Total device_ns;
+  Total attention_kernel_ns;  // of that, in kernels that are attention themselves
   int64_t host_ns = 0;
   NumericType dtype = NumericType::kUnknown;
   AttentionShape shape;
@@ -50,7 +51,8 @@ struct AttentionCall {
 // Equal calls folded together.
 struct AttentionGroup {
   std::vector<uint32_t> calls;  // indices into Metrics::attention_calls
-  int64_t device_ns = 0, median_device_ns = 0;
+  Total device_ns;
+  int64_t median_device_ns = 0;
   uint64_t kernels = 0;
 };
 

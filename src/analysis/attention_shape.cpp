@@ -1,5 +1,7 @@
 #include "analysis/attention_shape.h"
 
+#include "base/total.h"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -189,7 +191,7 @@ std::optional<AttentionCall> HandWrittenFinder::add(HandWrittenPart part, trace:
       bool chains = false;
       for (const OpInput& input : inputs) {
         if (input.dims.empty() || input.dims.back() != scores_->kv_length ||
-            elements(input.dims) != scores_->n * scores_->length * scores_->kv_length)
+            elements(input.dims) != product({scores_->n, scores_->length, scores_->kv_length}))
           continue;
         chains = true;
         if (input.dims.size() == 4) {
@@ -223,7 +225,7 @@ std::optional<AttentionCall> HandWrittenFinder::add(HandWrittenPart part, trace:
         call->implementation = AttentionImpl::kAtenMath;
         call->dtype = scores_->dtype;
         call->mask = scores_->masked ? MaskUse::kTensor : MaskUse::kNone;
-        const bool split = scores_->batch > 0 && scores_->batch * scores_->heads == scores_->n;
+        const bool split = scores_->batch > 0 && product({scores_->batch, scores_->heads}) == scores_->n;
         call->shape = {split ? scores_->batch : scores_->n,
                        split ? scores_->heads : 1,
                        split ? scores_->heads : 1,

@@ -109,16 +109,17 @@ void check_count(const RuleFacts& facts, const GuessedCalls& found, const Expect
 void check_time(const RuleFacts& facts, const GuessedCalls& found, const Expectation& e, CheckLine& line) {
   const auto& wanted = std::get<Comparison>(e.value);
   const bool host = e.key == GuessKey::kHostTime;
-  int64_t least = INT64_MAX, most = 0, total = 0;
+  Total total;
+  int64_t least = INT64_MAX, most = 0;
   EventIndex slowest = kNoEvent;
   for (const GuessedCall& call : found.calls) {
-    const int64_t ns = host ? call.host_ns : call.device_ns;
+    const int64_t ns = host ? call.host_ns : int64_t{call.device_ns};
     least = std::min(least, ns);
     if (ns >= most) slowest = call.event;
     most = std::max(most, ns);
     total += ns;
   }
-  const int64_t seen = e.total ? total : host ? found.median_host_ns() : found.median_device_ns();
+  const int64_t seen = e.total ? int64_t{total} : host ? found.median_host_ns() : found.median_device_ns();
   line.verdict = wanted.holds(static_cast<double>(seen)) ? Verdict::kHeld : Verdict::kBroken;
   line.seen =
       e.total ? fmt::format("{} in {}", format_time_us(us(total)), counted(found.calls.size(), "call"))

@@ -109,10 +109,13 @@ GuessedCalls find_calls(const RuleFacts& facts, const WorkByLaunch& work, const 
   GuessedCalls found;
   if (names.empty()) return found;
   for (uint32_t thread = 0; thread < t.threads().size(); ++thread) {
-    int64_t open_until = INT64_MIN;  // end of the matching call that is open
+    // The matching call that is open. Calls of no duration at one time count once: as nested, not in a row.
+    int64_t open_since = INT64_MIN, open_until = INT64_MIN;
     for (EventIndex event : facts.links().preorder(thread)) {
       if (!names.contains(t.name_id(event))) continue;
-      if (t.ts_ns(event) < open_until && t.end_ns(event) <= open_until) continue;  // nested in it
+      const bool begins_inside = t.ts_ns(event) < open_until || t.ts_ns(event) == open_since;
+      if (begins_inside && t.end_ns(event) <= open_until) continue;  // nested in it
+      open_since = t.ts_ns(event);
       open_until = t.end_ns(event);
       GuessedCall call;
       call.event = event;

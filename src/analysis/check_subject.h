@@ -3,6 +3,7 @@
 
 #include "analysis/guess.h"
 #include "analysis/rule_facts.h"
+#include "base/total.h"
 
 #include <span>
 #include <string>
@@ -28,7 +29,8 @@ class WorkByLaunch {
 struct GuessedCall {
   trace::EventIndex event = trace::kNoEvent;
   std::span<const Work> work;
-  int64_t kernels = 0, copies = 0, fills = 0, device_ns = 0, host_ns = 0;
+  int64_t kernels = 0, copies = 0, fills = 0, host_ns = 0;
+  Total device_ns;
 };
 
 struct GuessedCalls {

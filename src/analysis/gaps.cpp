@@ -170,7 +170,7 @@ std::string_view gap_cause_meaning(GapCause cause) {
 }
 
 int64_t DeviceTimeline::idle_total_ns() const {
-  return std::accumulate(idle_ns.begin(), idle_ns.end(), int64_t{0});
+  return std::accumulate(idle_ns.begin(), idle_ns.end(), Total());
 }
 
 GapReport find_gaps(const Trace& trace, const Links& links) {

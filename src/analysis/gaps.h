@@ -1,6 +1,7 @@
 #pragma once
 // When a device had nothing to do, and why, as far as the trace can tell.
 
+#include "base/total.h"
 #include "trace/link.h"
 #include "trace/trace.h"
 
@@ -36,10 +37,10 @@ struct Gap {
 struct DeviceTimeline {
   int32_t device = 0;
   int64_t begin_ns = 0, end_ns = 0;
-  int64_t busy_ns = 0;     // union over all its streams
-  int64_t summed_ns = 0;   // sum of durations; above busy_ns by what ran at the same time
-  int64_t overlap_ns = 0;  // time with at least two pieces of work at once
-  std::array<int64_t, kGapCauses> idle_ns{};
+  Total busy_ns;     // union over all its streams
+  Total summed_ns;   // sum of durations; above busy_ns by what ran at the same time
+  Total overlap_ns;  // time with at least two pieces of work at once
+  std::array<Total, kGapCauses> idle_ns{};
   std::array<uint64_t, kGapCauses> gaps{};
   int64_t idle_total_ns() const;
 };

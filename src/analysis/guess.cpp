@@ -138,6 +138,15 @@ std::optional<Refused> refuse_early(std::string_view toml) {
   return std::nullopt;
 }
 
+Status check_guess_text(std::string_view toml, std::string_view source) {
+  if (toml.size() > kLargestFile)
+    return fail(ErrorCode::kBadInput, fmt::format("{}: {} is too large for a guess; the most is 1 MiB",
+                                                  source, format_bytes(static_cast<double>(toml.size()))));
+  if (const std::optional<Refused> refused = refuse_early(toml))
+    return bad(source, refused->line, std::string(refused->message), std::string(refused->remedy));
+  return {};
+}
+
 std::string node_text(const toml::node& node) {
   if (const auto s = node.value<std::string>(); s && node.is_string())
     return fmt::format("\"{}\"", terminal_safe(*s, 60));
@@ -365,11 +374,7 @@ Result<Comparison> parse_comparison(std::string_view text, GuessUnit unit) {
 }
 
 Result<Guess> parse_guess(std::string_view toml, std::string_view source) {
-  if (toml.size() > kLargestFile)
-    return fail(ErrorCode::kBadInput, fmt::format("{}: {} is too large for a guess; the most is 1 MiB",
-                                                  source, format_bytes(static_cast<double>(toml.size()))));
-  if (const std::optional<Refused> refused = refuse_early(toml))
-    return bad(source, refused->line, std::string(refused->message), std::string(refused->remedy));
+  ATTNSCOPE_TRY(check_guess_text(toml, source));
   toml::parse_result parsed = toml::parse(toml, std::string(source));
   if (!parsed)
     return bad(source, static_cast<int>(parsed.error().source().begin.line),
@@ -393,8 +398,7 @@ Result<Guess> parse_guess(std::string_view toml, std::string_view source) {
   return guess;
 }
 
-Result<Guess> read_guess_file(const std::string& path) {
-  const char* remedy = "give a guess (TOML); attnscope explain TRACE --write-guess FILE makes one";
+Result<std::string> read_guess_text(const std::string& path, const std::string& remedy) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return fail(ErrorCode::kIo, fmt::format("{} is a folder, not a guess", terminal_safe(path, 200)), remedy);
@@ -408,6 +412,14 @@ Result<Guess> read_guess_file(const std::string& path) {
   if (in.bad() || (in.fail() && !in.eof()))
     return fail(ErrorCode::kIo, fmt::format("{} cannot be read", terminal_safe(path, 200)), remedy);
   content.resize(static_cast<size_t>(in.gcount()));
+  ATTNSCOPE_TRY(check_guess_text(content, terminal_safe(path, 200)));
+  return content;
+}
+
+Result<Guess> read_guess_file(const std::string& path) {
+  ATTNSCOPE_ASSIGN(
+      const std::string content,
+      read_guess_text(path, "give a guess (TOML); attnscope explain TRACE --write-guess FILE makes one"));
   return parse_guess(content, terminal_safe(path, 200));
 }
 

@@ -80,6 +80,9 @@ struct Guess {
 // Files above 1 MiB, and names nested more than 32 deep, are refused.
 Result<Guess> parse_guess(std::string_view toml, std::string_view source);
 Result<Guess> read_guess_file(const std::string& path);
+// The text of a guess file, held against what the TOML parser must not see: more than 1 MiB, names nested so
+// deep that it would recurse off its stack. Errors: kIo with the remedy, kBadInput.
+Result<std::string> read_guess_text(const std::string& path, const std::string& remedy);
 
 // "<= 200 us", "5", ">= 12 %". `unit` says what the key measures.
 enum class GuessUnit : uint8_t { kCount, kTime, kPercent };

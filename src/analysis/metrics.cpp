@@ -86,7 +86,7 @@ class KernelGrouping {
     }
     if (!is_kernel && !leaf) {
       const int64_t bytes = trace_.copy(work).bytes;
-      group.bytes = bytes < 0 || group.bytes < 0 ? -1 : group.bytes + bytes;
+      group.bytes = bytes < 0 || group.bytes < 0 ? Total(-1) : group.bytes + bytes;
     }
   }
 

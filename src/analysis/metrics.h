@@ -4,6 +4,7 @@
 #include "analysis/attention.h"
 #include "analysis/gaps.h"
 #include "analysis/kernel_name.h"
+#include "base/total.h"
 #include "trace/link.h"
 #include "trace/trace.h"
 
@@ -26,8 +27,8 @@ struct RangeStats {
   trace::StringId parent = trace::kEmptyString;  // name of the span around that call; empty at the top
   uint64_t events = 0;                           // every event of the name
   uint64_t calls = 0;                            // outermost: not inside another of the same name
-  int64_t host_ns = 0;                           // summed over calls
-  int64_t self_host_ns = 0;                      // over all events, without what their children took
+  Total host_ns;                                 // summed over calls
+  Total self_host_ns;                            // over all events, without what their children took
   trace::WorkSum own_thread;                     // launched inside a call on its thread
   trace::WorkSum process;        // launched on any thread of the process while a call was open
   trace::WorkSum self;           // launched by an event of the name itself, not by a child
@@ -44,8 +45,9 @@ struct KernelGroup {
   trace::StringId launched_by = trace::kEmptyString;  // operator or range; empty: unlinked or none
   trace::EventIndex first = trace::kNoEvent;
   uint64_t count = 0;
-  int64_t device_ns = 0, median_ns = 0, min_ns = 0, max_ns = 0;
-  int64_t bytes = -1;                   // copies and fills: summed; −1 when any is not recorded
+  Total device_ns;
+  int64_t median_ns = 0, min_ns = 0, max_ns = 0;
+  Total bytes{-1};                      // copies and fills: summed; −1 when any is not recorded
   int64_t median_launch_delay_ns = -1;  // launch call's begin to device start, never below 0; −1: no launch
   trace::LinkBasis basis = trace::LinkBasis::kNone;         // of its first event
   trace::Confidence confidence = trace::Confidence::kNone;  // the lowest of all its events
@@ -65,12 +67,12 @@ struct StepStats {
   trace::WorkSum work;                             // launched in it, on any thread
   uint64_t launches = 0;                           // launch calls that led to device work
   int64_t device_begin_ns = 0, device_end_ns = 0;  // first start to last end of that work; equal: none
-  int64_t device_busy_ns = 0;                      // union
+  Total device_busy_ns;                            // union
 };
 
 struct CopyTotals {
   uint64_t count = 0;
-  int64_t bytes = 0, device_ns = 0;
+  Total bytes, device_ns;
 };
 
 struct Metrics {

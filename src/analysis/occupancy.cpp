@@ -1,6 +1,7 @@
 #include "analysis/occupancy.h"
 
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -46,14 +47,6 @@ constexpr auto kArchNames = [] {
 // Hardware barriers: two for every block that can be resident, one where blocks are at most 24 per SM.
 int barriers_per_sm(int major, int max_blocks) {
   return major < 9 ? 0 : max_blocks >= 32 ? 2 * max_blocks : max_blocks;
-}
-
-// Of three positive sizes out of a file; saturates where no device could launch it.
-int64_t product(const std::array<int32_t, 3>& sizes) {
-  int64_t all = 1;
-  for (const int32_t size : sizes)
-    if (__builtin_mul_overflow(all, int64_t{size}, &all)) return INT64_MAX;
-  return all;
 }
 
 void count_registers(const SmLimits& sm, const BlockDemand& demand, Occupancy& out) {
@@ -156,12 +149,13 @@ std::optional<SmLimits> sm_limits(const trace::DeviceProperties& device) {
   if (device.regs_per_sm < 0 && device.shared_per_sm < 0) return std::nullopt;
   std::optional<SmLimits> sm = sm_limits(device.compute_major, device.compute_minor);
   if (!sm) return std::nullopt;
-  const auto take = [](int64_t recorded, auto& into) {
-    if (recorded > 0 && recorded < INT32_MAX)
+  // Figures that no device has (files hold anything) leave those of its kind.
+  const auto take = [](int64_t recorded, auto& into, int64_t least = 1) {
+    if (recorded >= least && recorded < INT32_MAX)
       into = static_cast<std::remove_reference_t<decltype(into)>>(recorded);
   };
-  take(device.max_threads_per_block, sm->max_threads_per_block);
-  take(device.max_threads_per_sm, sm->max_threads_per_sm);
+  take(device.max_threads_per_block, sm->max_threads_per_block, sm->warp_size);
+  take(device.max_threads_per_sm, sm->max_threads_per_sm, sm->warp_size);
   take(device.regs_per_block, sm->registers_per_block);
   take(device.regs_per_sm, sm->registers_per_sm);
   take(device.shared_per_block, sm->shared_per_block);
@@ -178,13 +172,13 @@ std::optional<BlockDemand> block_demand(const trace::KernelConfig& config) {
     if (config.block[static_cast<size_t>(i)] <= 0) return std::nullopt;
   if (config.registers < 0) return std::nullopt;
   BlockDemand demand;
-  demand.threads = int64_t{config.block[0]} * config.block[1] * config.block[2];
+  demand.threads = product({config.block[0], config.block[1], config.block[2]});
   demand.registers = config.registers;
   demand.shared_bytes = std::max<int64_t>(config.shared_bytes, 0);
   if (config.grid[0] > 0 && config.grid[1] > 0 && config.grid[2] > 0)
-    demand.grid_blocks = product(config.grid);
+    demand.grid_blocks = product({config.grid[0], config.grid[1], config.grid[2]});
   if (config.cluster[0] > 0 && config.cluster[1] > 0 && config.cluster[2] > 0)
-    demand.cluster_blocks = product(config.cluster);
+    demand.cluster_blocks = product({config.cluster[0], config.cluster[1], config.cluster[2]});
   if (config.shared_optin > 0) demand.shared_limit = config.shared_optin;
   return demand;
 }

@@ -1,5 +1,7 @@
 #include "analysis/ranges.h"
 
+#include "base/total.h"
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -139,7 +141,7 @@ WorkTimeline::WorkTimeline(const Trace& trace, const Metrics& metrics, const Lau
     for (EventIndex work : launched.of(launch)) add_work(sum, trace.cls(work), trace.dur_ns(work));
     add(launch, sum);
   }
-  for (EventIndex leaf : metrics.cpu_leaves) add(leaf, WorkSum{1, 0, 0, trace.dur_ns(leaf)});
+  for (EventIndex leaf : metrics.cpu_leaves) add(leaf, WorkSum{1, 0, 0, Total(trace.dur_ns(leaf))});
   for (std::vector<Point>& points : by_process_) {
     std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.ts_ns < b.ts_ns; });
     WorkSum running;
@@ -179,7 +181,7 @@ struct Frame {
   uint32_t row;           // of metrics.ranges
   bool outermost = true;  // no other span of its name around it
   bool has_operator_child = false;
-  int64_t children_ns = 0;
+  Total children_ns;
   WorkSum below;   // launched inside
   WorkSum direct;  // launched by itself or by its launch calls
 };

@@ -2,6 +2,7 @@
 
 #include "analysis/occupancy.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -155,7 +156,7 @@ int64_t RuleFacts::copied_bytes(const Work& work, const Above& above) const {
     const std::vector<OpInput>& in = inputs(op);
     if (in.empty() || in.front().dims.empty()) continue;
     const auto bytes = static_cast<int64_t>(numeric_bytes(numeric_from_text(in.front().type)));
-    if (bytes > 0) return element_count(in.front()) * bytes;
+    if (bytes > 0) return product({element_count(in.front()), bytes});
   }
   return -1;
 }

@@ -5,6 +5,7 @@
 #include "analysis/finding.h"
 #include "analysis/metrics.h"
 #include "analysis/op_inputs.h"
+#include "base/total.h"
 
 #include <functional>
 #include <map>
@@ -95,8 +96,8 @@ struct Gathered {
   std::string what;   // whatever distinguishes causes in one place
   std::vector<trace::EventIndex> events;
   std::vector<trace::EventIndex> calls;  // distinct enclosing calls, to divide by
-  int64_t ns = 0;
-  int64_t bytes = 0;
+  Total ns;
+  Total bytes;
 };
 using GatheredMap = std::map<std::pair<std::string, std::string>, Gathered>;
 Gathered& gather(GatheredMap& map, std::string where, std::string what, const Work& work,

@@ -1,5 +1,7 @@
 #include "analysis/steps.h"
 
+#include "base/total.h"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -54,7 +56,8 @@ TopLevel main_thread(const Trace& trace, const Links& links) {
   int64_t best_ns = 0;
   for (uint32_t thread = 0; thread < trace.threads().size(); ++thread) {
     TopLevel top;
-    int64_t ns = 0, end = INT64_MIN;
+    Total ns;
+    int64_t end = INT64_MIN;
     for (EventIndex event : links.preorder(thread)) {
       if (trace.cls(event) != EventClass::kOperator || trace.ts_ns(event) < end) continue;
       end = trace.end_ns(event);
@@ -79,7 +82,9 @@ Period find_period(const std::vector<StringId>& names) {
   constexpr size_t kLongest = 4096;  // bounds the search: n · this comparisons, most of which stop at once
   const size_t n = names.size();
   for (size_t length = kShortest; length <= std::min(n / 3, kLongest); ++length) {
-    // Longest run of i with names[i] == names[i + length].
+    // A layer repeats too: only a period that covers nearly all of the trace is a step.
+    const auto covers = [&](size_t run) { return (run + length) * 10 >= n * 9; };
+    // Longest run of i with names[i] == names[i + length]; given up once none can be long enough.
     size_t run = 0, best_run = 0, best_end = 0;
     for (size_t i = 0; i + length < n; ++i) {
       run = names[i] == names[i + length] ? run + 1 : 0;
@@ -87,10 +92,10 @@ Period find_period(const std::vector<StringId>& names) {
         best_run = run;
         best_end = i + 1;
       }
+      if (run == 0 && !covers(best_run) && !covers(n - length - i - 1)) break;
     }
     const size_t count = best_run / length + 1;
-    // A layer repeats too: only a period that covers nearly all of the trace is a step.
-    if (count >= 3 && (best_run + length) * 10 >= n * 9) return {best_end - best_run, length, count};
+    if (count >= 3 && covers(best_run)) return {best_end - best_run, length, count};
   }
   return {};
 }

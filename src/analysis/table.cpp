@@ -1,6 +1,7 @@
 #include "analysis/table.h"
 
 #include "base/text.h"
+#include "base/total.h"
 
 #include <algorithm>
 #include <array>
@@ -25,8 +26,8 @@ struct Node {
   EventIndex event;
   uint32_t parent = kNone;
   std::vector<uint32_t> children;
-  int64_t kernels_ns = 0;  // device work launched by it
-  int64_t device_total_ns = 0;
+  Total kernels_ns;  // device work launched by it
+  Total device_total_ns;
   bool dropped = false;
 };
 
@@ -138,7 +139,7 @@ class TableBuilder {
     for (EventIndex event = 0; event < trace_.size(); ++event) {
       if (!runs_on_host(event) || is_hidden(trace_.name(event))) continue;
       node_of_.emplace(event, static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back(Node{event, kNone, {}, 0, 0, false});
+      nodes_.push_back(Node{event, kNone, {}, {}, {}, false});
     }
   }
 
@@ -281,7 +282,7 @@ class TableBuilder {
     const Node& node = nodes_[at->second];
     if (node.dropped) return;
     TableRow& row = row_for(event, false);
-    int64_t self = trace_.dur_ns(event);
+    Total self{trace_.dur_ns(event)};
     for (const uint32_t child : node.children) self -= trace_.dur_ns(nodes_[child].event);
     ++row.calls;
     row.cpu_total_ns += trace_.dur_ns(event);
@@ -295,7 +296,7 @@ class TableBuilder {
 
   void add_flops(EventIndex event, TableRow& row) {
     const int64_t flops = trace_.work(event).flops;
-    if (flops > 0 && __builtin_add_overflow(row.flops, flops, &row.flops)) row.flops = INT64_MAX;
+    if (flops > 0) row.flops += flops;
   }
 
   void add_memory(const Node& node, TableRow& row) {

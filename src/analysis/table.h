@@ -2,6 +2,7 @@
 // The table that torch.profiler's key_averages().table() prints, computed from a trace.
 
 #include "attnscope/result.h"
+#include "base/total.h"
 #include "trace/link.h"
 #include "trace/trace.h"
 
@@ -19,11 +20,11 @@ struct TableRow {
   bool on_device = false;
   bool user_annotation = false;
   int64_t calls = 0;
-  int64_t self_cpu_ns = 0, cpu_total_ns = 0;
-  int64_t self_device_ns = 0, device_total_ns = 0;
+  Total self_cpu_ns, cpu_total_ns;
+  Total self_device_ns, device_total_ns;
   // Bytes allocated less bytes freed while it ran, by whatever thread.
   int64_t cpu_bytes = 0, self_cpu_bytes = 0, device_bytes = 0, self_device_bytes = 0;
-  int64_t flops = 0;  // 0: not recorded
+  Total flops;  // 0: not recorded
 };
 
 enum class TableSort : uint8_t {
@@ -51,8 +52,8 @@ struct TableOptions {
 
 struct Table {
   std::vector<TableRow> rows;
-  int64_t self_cpu_total_ns = 0;
-  int64_t self_device_total_ns = 0;  // without annotation rows: they span work that is counted already
+  Total self_cpu_total_ns;
+  Total self_device_total_ns;        // without annotation rows: they span work that is counted already
   std::string device_word = "CUDA";  // the column titles' word: CUDA, XPU, MTIA
   bool has_device_time = false;
   bool has_memory = false;         // allocations were recorded (profile_memory)

@@ -3,6 +3,7 @@
 #include "analysis/check.h"
 #include "analysis/check_subject.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -83,7 +84,7 @@ std::vector<std::string> subjects_of(const RuleFacts& facts) {
 
 // "kernels = 5", or the total when the calls differ.
 std::string count_line(const GuessedCalls& found, std::string_view key, int64_t GuessedCall::* member) {
-  int64_t total = 0;
+  Total total;
   bool same = true;
   for (const GuessedCall& call : found.calls) {
     total += call.*member;

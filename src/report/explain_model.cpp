@@ -41,7 +41,7 @@ void add_step_figures(ExplainModel& model) {
   // A trace that is one step: all its work counts, linked or not.
   if (model.metrics->step_source == StepSource::kWholeTrace)
     model.step_device_ns = model.metrics->total.device_ns;
-  int64_t window = 0, idle = 0;
+  Total window, idle;
   for (const DeviceTimeline& device_timeline : model.metrics->gaps.devices) {
     window += device_timeline.end_ns - device_timeline.begin_ns;
     idle += device_timeline.idle_total_ns();
@@ -51,15 +51,15 @@ void add_step_figures(ExplainModel& model) {
 
 // The cause that most of the idle time has.
 GapCause main_cause(const GapReport& gaps) {
-  std::array<int64_t, kGapCauses> sums{};
+  std::array<Total, kGapCauses> sums{};
   for (const DeviceTimeline& device : gaps.devices)
     for (size_t i = 0; i < kGapCauses; ++i) sums[i] += device.idle_ns[i];
   return static_cast<GapCause>(std::max_element(sums.begin(), sums.end()) - sums.begin());
 }
 
 struct Kinds {
-  int64_t attention_ns = 0;
-  std::map<KernelKind, int64_t> by_kind;
+  Total attention_ns;
+  std::map<KernelKind, Total> by_kind;
 };
 
 Kinds time_by_kind(const Metrics& metrics) {
@@ -118,7 +118,7 @@ std::string busy_verdict(const ExplainModel& model) {
 // Device work of kinds that are no kernels, copies or fills (MTIA, range profiler).
 struct OtherWork {
   uint64_t count = 0;
-  int64_t ns = 0;
+  Total ns;
   std::string category;
 };
 OtherWork other_work(const Trace& trace) {

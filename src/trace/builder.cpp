@@ -44,7 +44,7 @@ uint64_t hash_config(const KernelConfig& c) {
   add(c.shared_bytes);
   for (const int32_t g : c.grid) add(g);
   for (const int32_t b : c.block) add(b);
-  add(static_cast<int64_t>(c.reported_occupancy_pct));
+  add(std::bit_cast<int64_t>(c.reported_occupancy_pct + 0.0));  // any number; −0 is 0
   return h;
 }
 

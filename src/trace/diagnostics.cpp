@@ -86,6 +86,8 @@ constexpr std::array<DiagInfo, kDiagCount> kDiagTable{{
      "host and device clocks disagree; launch delays of these are not used"},
     {"child-outlives-parent", kInfo, "a span ends after the span that encloses its start",
      "kept as a child; its time past the parent's end is not counted as the parent's"},
+    {"spans-too-deep", kData, "spans are nested more than 1,000 deep",
+     "the deeper ones count as children of the 1,000th; they were probably begun and never ended"},
 }};
 static_assert(!kDiagTable.back().id.empty());
 

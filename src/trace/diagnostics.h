@@ -61,6 +61,7 @@ enum class Diag : uint8_t {
   kOverlappingKernels,
   kKernelBeforeLaunch,
   kChildOutlivesParent,
+  kSpansTooDeep,
   kCount,
 };
 inline constexpr size_t kDiagCount = static_cast<size_t>(Diag::kCount);

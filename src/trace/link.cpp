@@ -30,11 +30,6 @@ std::string_view confidence_name(Confidence c) {
 
 namespace {
 
-// Sums stop at the largest time: only damaged traces get there.
-void add_time(int64_t& sum, int64_t ns) {
-  if (__builtin_add_overflow(sum, ns, &sum)) sum = std::numeric_limits<int64_t>::max();
-}
-
 // Sorts what consists of a few ascending runs, as profilers write it: finds the runs and merges neighbours.
 template <typename T, typename Before>
 void sort_runs(T* first, T* last, Before before) {
@@ -81,7 +76,7 @@ class LaunchTable {
       if (!dense_.empty() && dense_[id - base_] == kNoEvent) {
         dense_[id - base_] = i;
       } else {
-        pairs_.push_back({id, i});
+        pairs_.push_back({id, t.ts_ns(i), i});
       }
     }
     sort_runs(pairs_.begin(), pairs_.end(), std::less<>());
@@ -91,29 +86,29 @@ class LaunchTable {
   }
   size_t duplicates() const { return duplicates_; }
 
-  // The launch of work with this id that begins at ts: of several, the last that begins before it.
+  // The launch of work with this id that begins at ts: of several, the last that begins before it, else the
+  // first.
   EventIndex find(const Trace& t, uint64_t id, int64_t ts, bool& ambiguous) const {
-    EventIndex best = kNoEvent;
+    EventIndex only = kNoEvent;
     ambiguous = false;
-    if (id == kNoId || id == 0) return best;
-    if (!dense_.empty() && id >= base_ && id - base_ < dense_.size()) best = dense_[id - base_];
-    if (pairs_.empty()) return best;
-    const Pair* p = std::lower_bound(pairs_.begin(), pairs_.end(), Pair{id, 0});
-    for (; p != pairs_.end() && p->id == id; ++p) {
-      if (best == kNoEvent) {
-        best = p->event;
-        continue;
-      }
-      ambiguous = true;
-      const bool before = t.ts_ns(p->event) <= ts, best_before = t.ts_ns(best) <= ts;
-      if (before && (!best_before || t.ts_ns(p->event) > t.ts_ns(best))) best = p->event;
-    }
-    return best;
+    if (id == kNoId || id == 0) return only;
+    if (!dense_.empty() && id >= base_ && id - base_ < dense_.size()) only = dense_[id - base_];
+    const Pair* const begin = std::lower_bound(pairs_.begin(), pairs_.end(), Pair{id, INT64_MIN, 0});
+    if (begin == pairs_.end() || begin->id != id) return only;
+    const Pair* const after = std::upper_bound(begin, pairs_.end(), Pair{id, ts, kNoEvent});
+    const int64_t nearest = after == begin ? begin->ts_ns : (after - 1)->ts_ns;
+    const EventIndex best = std::lower_bound(begin, pairs_.end(), Pair{id, nearest, 0})->event;
+    ambiguous = only != kNoEvent || (begin + 1 != pairs_.end() && begin[1].id == id);
+    if (only == kNoEvent) return best;
+    const bool before = t.ts_ns(best) <= ts, only_before = t.ts_ns(only) <= ts;
+    if (before != only_before) return before ? best : only;
+    return (before ? t.ts_ns(best) > t.ts_ns(only) : t.ts_ns(best) < t.ts_ns(only)) ? best : only;
   }
 
  private:
   struct Pair {
     uint64_t id;
+    int64_t ts_ns;
     EventIndex event;
     friend auto operator<=>(const Pair&, const Pair&) = default;
   };
@@ -184,6 +179,9 @@ void LinkBuilder::nest_thread(EventIndex* first, EventIndex* last) {
     return ra != rb ? ra < rb : a < b;
   };
   sort_runs(first, last, before);
+  // Whoever asks for the spans around one walks up: the depth bounds that, or a trace of spans that never end
+  // would cost its square. Python itself stops at 1,000 calls.
+  constexpr size_t kDeepest = 1000;
   std::vector<EventIndex> open;
   for (EventIndex* e = first; e != last; ++e) {
     const int64_t begin = t.ts_ns(*e);
@@ -193,7 +191,10 @@ void LinkBuilder::nest_thread(EventIndex* first, EventIndex* last) {
       if (t.end_ns(*e) > t.end_ns(open.back()))
         links.diagnostics_.add(Diag::kChildOutlivesParent, t.ordinal(*e));
     }
-    open.push_back(*e);
+    if (open.size() < kDeepest)
+      open.push_back(*e);
+    else
+      links.diagnostics_.add(Diag::kSpansTooDeep, t.ordinal(*e));
   }
 }
 
@@ -300,7 +301,7 @@ void LinkBuilder::explain_unlinked() {
     ++(t.cls(i) == EventClass::kKernel   ? sum.kernels
        : t.cls(i) == EventClass::kMemcpy ? sum.copies
                                          : sum.fills);
-    add_time(sum.device_ns, t.dur_ns(i));
+    sum.device_ns += t.dur_ns(i);
   }
 }
 
@@ -425,7 +426,7 @@ RangeSum Links::range_sum(StringId name) const {
     while (up != kNoEvent && trace_->name_id(up) != name) up = up_[up];
     if (up != kNoEvent) continue;
     ++sum.calls;
-    add_time(sum.host_ns, trace_->dur_ns(i));
+    sum.host_ns += trace_->dur_ns(i);
     on_thread.push_back({trace_->thread(i), trace_->ts_ns(i), trace_->end_ns(i)});
     in_process.push_back({trace_->thread_of(i).process, trace_->ts_ns(i), trace_->end_ns(i)});
   }
@@ -438,7 +439,7 @@ RangeSum Links::range_sum(StringId name) const {
       ++(trace_->cls(i) == EventClass::kKernel   ? w.kernels
          : trace_->cls(i) == EventClass::kMemcpy ? w.copies
                                                  : w.fills);
-      add_time(w.device_ns, trace_->dur_ns(i));
+      w.device_ns += trace_->dur_ns(i);
     };
     if (inside(on_thread, trace_->thread(at), trace_->ts_ns(at))) count(sum.own_thread);
     if (inside(in_process, trace_->thread_of(at).process, trace_->ts_ns(at))) count(sum.process);

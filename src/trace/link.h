@@ -1,6 +1,7 @@
 #pragma once
 // How events belong together: host nesting, device work → launch → ranges, steps. Computed once per trace.
 
+#include "base/total.h"
 #include "trace/trace.h"
 
 #include <span>
@@ -41,14 +42,14 @@ enum class StepBasis : uint8_t { kProfilerStep, kWholeTrace };
 // Work launched inside a set of spans.
 struct WorkSum {
   uint64_t kernels = 0, copies = 0, fills = 0;
-  int64_t device_ns = 0;  // sum of durations, not wall time
+  Total device_ns;  // sum of durations, not wall time
   friend bool operator==(const WorkSum&, const WorkSum&) = default;
 };
 struct RangeSum {
-  uint64_t calls = 0;   // outermost calls: one nested in another of the same name is no call of its own
-  int64_t host_ns = 0;  // summed over calls
-  WorkSum own_thread;   // launched on the call's thread inside it
-  WorkSum process;      // launched on any thread while it was open
+  uint64_t calls = 0;  // outermost calls: one nested in another of the same name is no call of its own
+  Total host_ns;       // summed over calls
+  WorkSum own_thread;  // launched on the call's thread inside it
+  WorkSum process;     // launched on any thread while it was open
 };
 
 class Links {

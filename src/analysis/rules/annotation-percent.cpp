@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ constexpr Threshold kThresholds[] = {
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   struct Row {
     std::vector<EventIndex> events;
-    int64_t ns = 0;
+    Total ns;
   };
   std::map<std::string, Row> rows;
   const trace::Trace& t = facts.trace();
@@ -35,7 +36,7 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   for (const auto& [name, row] : rows) {
     if (name.starts_with("ProfilerStep#")) continue;
     const RangeStats* range = facts.metrics().range(name);
-    const int64_t work_ns = range ? range->process.device_ns : 0;
+    const int64_t work_ns = range ? range->process.device_ns : Total();
     const double shown = facts.share(row.ns), true_share = facts.share(work_ns);
     if (std::abs(shown - true_share) < limits["min_excess"]) continue;
     Finding finding = make_finding(

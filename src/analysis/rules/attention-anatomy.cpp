@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -52,9 +53,9 @@ Part part_of(const RuleFacts& facts, const Work& work, bool after_product) {
 struct Place {
   std::vector<EventIndex> events;
   std::array<size_t, kParts> count{};
-  std::array<int64_t, kParts> ns{};
+  std::array<Total, kParts> ns{};
   size_t calls = 0, kernels = 0, formula = 0, on_fma = 0;
-  int64_t total_ns = 0, fma_ns = 0;
+  Total total_ns, fma_ns;
 };
 
 void add_call(const RuleFacts& facts, const AttentionCall& call, Place& place) {

@@ -3,6 +3,7 @@
 #include "analysis/rule.h"
 #include "analysis/sdpa_filters.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +23,7 @@ constexpr Threshold kThresholds[] = {
 struct Place {
   std::vector<EventIndex> calls;
   const AttentionCall* example = nullptr;
-  int64_t ns = 0;
+  Total ns;
 };
 
 bool has_backward(const RuleFacts& facts) {

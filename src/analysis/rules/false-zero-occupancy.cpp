@@ -3,6 +3,7 @@
 #include "analysis/occupancy.h"
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ constexpr Threshold kThresholds[] = {{"min_kernels", 1, "kernels", "with a false
 struct Launches {
   std::vector<EventIndex> events;
   std::set<trace::StringId> names;
-  int64_t ns = 0;
+  Total ns;
   int64_t least_shared = INT64_MAX, most_shared = 0;
   double least = 1e9, most = 0;
   Occupancy example;

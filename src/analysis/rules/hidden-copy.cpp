@@ -87,7 +87,7 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
     if (bytes < limits["min_bytes"]) continue;
     const EventIndex call = above.range != kNoEvent ? above.range : facts.top_operator(above);
     Gathered& g = gather(places, facts.where(above), path_of(facts, above), work, call);
-    g.bytes = std::max(g.bytes, bytes);
+    g.bytes = std::max<int64_t>(g.bytes, bytes);
   }
   std::vector<Finding> findings;
   for (const auto& [key, g] : places) {

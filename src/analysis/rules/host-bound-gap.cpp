@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +37,7 @@ Busy busy_with(const RuleFacts& facts, const Gap& gap, EventIndex launch) {
   for (; at != order.end() && facts.trace().ts_ns(*at) < to; ++at) {
     const int64_t begin = std::max(facts.trace().ts_ns(*at), gap.begin_ns),
                   end = std::min(facts.trace().end_ns(*at), to);
-    if (facts.trace().dur_ns(*at) > 2 * (to - gap.begin_ns) || end - begin <= most) continue;
+    if (facts.trace().dur_ns(*at) / 2 > to - gap.begin_ns || end - begin <= most) continue;
     most = end - begin;
     best = {*at, most};
   }
@@ -48,7 +49,7 @@ std::string describe_host(const RuleFacts& facts, const Busy& busy, int64_t gap_
   if (busy.span == kNoEvent) return {};
   const std::string name = terminal_safe(facts.trace().name(busy.span), 60);
   const std::string time = format_time_us(us(std::min(busy.ns, gap_ns)));
-  return 2 * busy.ns >= gap_ns
+  return busy.ns >= gap_ns - busy.ns
              ? fmt::format("the host was in {} for {} of it", name, time)
              : fmt::format("the host went through many calls, the longest {} ({})", name, time);
 }
@@ -57,7 +58,8 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   std::vector<Finding> findings;
   for (const DeviceTimeline& d : facts.metrics().gaps.devices) {
     const int64_t window = d.end_ns - d.begin_ns;
-    int64_t total = 0, longest = 0;
+    Total total;
+    int64_t longest = 0;
     std::string doing;
     std::vector<EventIndex> after;
     for (const Gap& gap : facts.metrics().gaps.longest) {

@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,7 @@ constexpr Threshold kThresholds[] = {{"min_events", 1, "events", "of earlier wor
 
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   std::vector<EventIndex> leaked;
-  int64_t ns = 0;
+  Total ns;
   size_t kernels = 0, all_kernels = 0;
   for (const Work& work : facts.work()) {
     all_kernels += work.cls == trace::EventClass::kKernel ? 1 : 0;

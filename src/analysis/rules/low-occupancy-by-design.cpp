@@ -3,6 +3,7 @@
 #include "analysis/occupancy.h"
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +31,7 @@ bool tiles_by_design(const KernelName& name) {
 struct Launches {
   const KernelGroup* example = nullptr;  // the group with most time
   uint64_t count = 0;
-  int64_t ns = 0;
+  Total ns;
 };
 
 std::optional<Finding> describe(const RuleFacts& facts, const RuleLimits& limits, const Launches& launches) {

@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ constexpr Threshold kThresholds[] = {
 struct Place {
   std::vector<EventIndex> events;
   size_t calls = 0, kernels = 0;
-  int64_t mask_ns = 0, call_ns = 0;
+  Total mask_ns, call_ns;
   bool converted = false;  // a mask was passed in, and is made additive
 };
 

@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ constexpr Threshold kThresholds[] = {
 struct Place {
   std::vector<EventIndex> guards;
   std::vector<EventIndex> calls;
-  int64_t guard_ns = 0, softmax_ns = 0;
+  Total guard_ns, softmax_ns;
 };
 
 // The safe softmax above a piece of work, if any.

@@ -72,7 +72,8 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   std::vector<Finding> findings;
   for (const DeviceTimeline& d : facts.metrics().gaps.devices) {
     const int64_t window = d.end_ns - d.begin_ns;
-    int64_t idle = 0, longest = 0;
+    Total idle;
+    int64_t longest = 0;
     std::vector<EventIndex> guilty;
     EventIndex worst = kNoEvent;
     for (const Gap& gap : facts.metrics().gaps.longest) {

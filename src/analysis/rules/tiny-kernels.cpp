@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ constexpr Threshold kThresholds[] = {
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
   std::vector<EventIndex> tiny;
   size_t launched = 0;
-  int64_t ns = 0;
+  Total ns;
   for (const Work& work : facts.work()) {
     if (work.cls != trace::EventClass::kKernel) continue;
     const trace::LinkBasis basis = facts.links().device_link(work.event).basis;

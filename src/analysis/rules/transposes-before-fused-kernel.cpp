@@ -30,7 +30,7 @@ std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {
                          facts.copy_nature(work, above) == RuleFacts::CopyNature::kCopy;
       if (!moves) continue;
       Gathered& g = gather(places, facts.where(above), call.op, work, call.event);
-      g.bytes = std::max(g.bytes, facts.copied_bytes(work, above));
+      g.bytes = std::max<int64_t>(g.bytes, facts.copied_bytes(work, above));
     }
   }
   std::vector<Finding> findings;

@@ -2,6 +2,7 @@
 
 #include "analysis/rule.h"
 #include "base/text.h"
+#include "base/total.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ constexpr Threshold kThresholds[] = {
 struct Place {
   std::vector<EventIndex> events;
   size_t calls = 0, kernels = 0;
-  int64_t ns = 0, between_ns = 0;
+  Total ns, between_ns;
   int64_t scores_bytes = -1;
 };
 
@@ -38,7 +39,7 @@ int64_t scores_bytes(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   const auto width = static_cast<int64_t>(numeric_bytes(call.dtype));
   if (!s.known() || s.heads < 0 || s.length < 0 || s.kv_length < 0 || width == 0) return -1;
-  return s.batch * s.heads * s.length * s.kv_length * width;
+  return product({s.batch, s.heads, s.length, s.kv_length, width});
 }
 
 std::vector<Finding> check(const RuleFacts& facts, const RuleLimits& limits) {

@@ -25,7 +25,7 @@ Json work_json(const WorkSum& work) {
 Json copies_json(const Metrics& metrics) {
   Json copies = Json::object();
   uint64_t total = 0;
-  int64_t bytes = 0;
+  Total bytes;
   static constexpr const char* kNames[] = {"unknown", "htod", "dtoh", "dtod", "htoh", "peer", "array"};
   for (size_t kind = 0; kind < metrics.copies_by_kind.size(); ++kind) {
     const CopyTotals& copy = metrics.copies_by_kind[kind];
@@ -107,7 +107,7 @@ Json steps_json(const Metrics& metrics) {
     const bool worked = step.device_end_ns > step.device_begin_ns;
     put_time(entry, "device_span_us", worked ? step.device_end_ns - step.device_begin_ns : -1,
              "no-device-work");
-    put_time(entry, "device_busy_us", worked ? step.device_busy_ns : -1, "no-device-work");
+    put_time(entry, "device_busy_us", worked ? step.device_busy_ns : Total(-1), "no-device-work");
     steps.push_back(std::move(entry));
   }
   return steps;
@@ -169,7 +169,7 @@ Json attention_json(const ExplainModel& model) {
     entry["copies_per_call"] = call.copies;
     entry["fills_per_call"] = call.fills;
     const bool worked = group.device_ns > 0;
-    put_time(entry, "device_us", worked ? group.device_ns : -1, "no-device-work-recorded");
+    put_time(entry, "device_us", worked ? group.device_ns : Total(-1), "no-device-work-recorded");
     put_time(entry, "median_device_us", worked ? group.median_device_ns : -1, "no-device-work-recorded");
     put_text(entry, "dtype", call.dtype == NumericType::kUnknown ? "" : numeric_name(call.dtype),
              "not-recorded");

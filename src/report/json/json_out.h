@@ -1,12 +1,22 @@
 #pragma once
 // Helpers of the JSON renderers. For .cpp files of src/report/json and src/cli only: it is a heavy header.
 
+#include "base/total.h"
+
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+namespace attnscope {
+
+inline void to_json(nlohmann::ordered_json& json, const Total& total) {
+  json = static_cast<int64_t>(total);
+}
+
+}  // namespace attnscope
 
 namespace attnscope::report {
 

@@ -23,7 +23,8 @@ std::string table_json(const Table& table, std::string_view source, size_t row_l
                        std::string_view version) {
   Json out = head(source, version, "torch");
   out["self_cpu_us"] = microseconds(table.self_cpu_total_ns);
-  put_time(out, "self_device_us", table.has_device_time ? table.self_device_total_ns : -1, "no-device-work");
+  put_time(out, "self_device_us", table.has_device_time ? table.self_device_total_ns : Total(-1),
+           "no-device-work");
   Json rows = Json::array();
   for (size_t i = 0; i < std::min(row_limit, table.rows.size()); ++i) {
     const TableRow& row = table.rows[i];

@@ -175,7 +175,7 @@ std::string attention_section(const ExplainModel& model, const TextOptions& opti
     if (call.mask == MaskUse::kBlock) facts.emplace_back("block mask");
     what += join(facts, ", ");
     if (group.device_ns > 0) {
-      const trace::WorkSum per_call{call.kernels, call.copies, call.fills, 0};
+      const trace::WorkSum per_call{call.kernels, call.copies, call.fills, {}};
       what += fmt::format(": {} per call ({}){}", format_time_us(line.median_us), work_text(per_call),
                           rates_text(line, call));
     } else {
@@ -201,7 +201,7 @@ std::string kernel_table(const ExplainModel& model, std::span<const KernelGroup>
   table.header = {"", "calls", "total", "share", "asked for by", "what ran"};
   table.right = {false, true, true, true, false, false};
   const size_t shown = std::min(groups.size(), top);
-  int64_t rest_ns = 0;
+  Total rest_ns;
   uint64_t rest_calls = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
     const KernelGroup& group = groups[i];
@@ -231,15 +231,15 @@ std::string kernel_table(const ExplainModel& model, std::span<const KernelGroup>
 
 std::string idle_section(const ExplainModel& model, const TextOptions& options) {
   if (model.idle_percent < 10) return "";
-  std::array<int64_t, kGapCauses> idle{};
-  int64_t window = 0;
+  std::array<Total, kGapCauses> idle{};
+  Total window;
   for (const DeviceTimeline& device : model.metrics->gaps.devices) {
     window += device.end_ns - device.begin_ns;
     for (size_t i = 0; i < kGapCauses; ++i) idle[i] += device.idle_ns[i];
   }
   std::vector<std::pair<int64_t, size_t>> order;
   for (size_t i = 0; i < kGapCauses; ++i)
-    if (idle[i] * 100 >= window) order.emplace_back(-idle[i], i);
+    if (idle[i] >= window / 100) order.emplace_back(-idle[i], i);
   std::sort(order.begin(), order.end());
   std::vector<std::string> parts;
   for (const auto& [ns, i] : order)

@@ -28,7 +28,8 @@ std::string torch_time(int64_t ns) {
 // An average to the nanosecond, halves upwards: the exact quotient of two integers, not of two rounded
 // floats.
 std::string torch_average(int64_t ns, int64_t calls) {
-  return torch_time((2 * ns + calls) / (2 * calls));
+  const int64_t rest = ns % calls;
+  return torch_time(ns / calls + (2 * rest + calls) / (2 * calls));
 }
 std::string share(int64_t ns, int64_t of_ns) {
   return of_ns == 0 ? "NaN"
@@ -58,7 +59,7 @@ FlopsUnit flops_unit(const Table& table) {
                                                           "GFLOPs", "TFLOPs", "PFLOPs"};
   int64_t least = INT64_MAX;
   for (const TableRow& row : table.rows)
-    if (row.flops > 0) least = std::min(least, row.flops);
+    if (row.flops > 0) least = std::min<int64_t>(least, row.flops);
   size_t unit = 0;
   for (int64_t left = least / 1000; left > 0 && unit + 1 < kNames.size(); left /= 1000) ++unit;
   return {std::pow(1000.0, -static_cast<double>(unit)), kNames[unit]};
