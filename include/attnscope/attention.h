@@ -99,7 +99,7 @@ struct Request {
   TensorView v;                           // [B, Hv, S, Ev]; Hq % Hv == 0, Hv may differ from Hk
   CausalMode causal = CausalMode::kNone;  // with a mask as well, both apply (PyTorch refuses the pair)
   Window window;
-  MaskKind mask_kind = MaskKind::kNone;
+  MaskKind mask_kind = MaskKind::kNone;  // with kNone a mask that has data is an error
   TensorView
       mask;  // rank 1–4, right-aligned, each dimension 1 or that of [B, Hq, L, S]; bool, or any float dtype
   std::optional<double> scale;  // none = 1/√E; negative, 0 and huge are legal

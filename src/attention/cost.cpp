@@ -23,25 +23,30 @@ double cache_bytes(const Request& r, const TensorView& cache) {
   return std::min(all, named);
 }
 
+// Σ over i in [0, rows) of i + first, held to [0, keys].
+double sum_of_ends(int64_t first, int64_t rows, int64_t keys) {
+  const int64_t rising = std::clamp<int64_t>(-first, 0, rows), flat = std::clamp(keys - first, rising, rows);
+  const double mean = (static_cast<double>(rising + first) + static_cast<double>(flat - 1 + first)) / 2;
+  const double rise = flat > rising ? static_cast<double>(flat - rising) * mean : 0.0;
+  return rise + static_cast<double>(rows - flat) * static_cast<double>(keys);
+}
+
 }  // namespace
 
+double kept_of(const Request& r, int64_t rows, int64_t keys) {
+  const int64_t shift = r.causal == CausalMode::kLowerRight ? keys - rows : 0;
+  // A side beyond all rows and keys is none: it may be as large as int64 allows.
+  const int64_t most = rows + keys;
+  const int64_t left = r.window.left >= 0 ? std::min(r.window.left, most) : most;
+  int64_t right = r.window.right >= 0 ? std::min(r.window.right, most) : most;
+  if (r.causal != CausalMode::kNone) right = 0;
+  return sum_of_ends(shift + right + 1, rows, keys) - sum_of_ends(shift - left, rows, keys);
+}
+
 double kept_scores(const Request& r) {
-  const int64_t rows = r.q_len(), keys = r.kv_len();
   const bool exact = !r.lengths.has_kv_lengths() && !r.lengths.packed();
-  double per_head = static_cast<double>(rows) * static_cast<double>(keys);
-  if (exact && (r.causal != CausalMode::kNone || r.window.active())) {
-    const int64_t shift = r.causal == CausalMode::kLowerRight ? keys - rows : 0;
-    per_head = 0;
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t diagonal = i + shift;
-      // A window side may be as large as int64 allows: never add it to the diagonal.
-      const int64_t begin = r.window.left >= 0 && diagonal > r.window.left ? diagonal - r.window.left : 0;
-      int64_t end = keys;
-      if (r.window.right >= 0 && r.window.right < keys - 1 - diagonal) end = diagonal + r.window.right + 1;
-      if (r.causal != CausalMode::kNone) end = std::min(end, diagonal + 1);
-      per_head += static_cast<double>(std::max<int64_t>(end - begin, 0));
-    }
-  }
+  const double per_head = exact ? kept_of(r, r.q_len(), r.kv_len())
+                                : static_cast<double>(r.q_len()) * static_cast<double>(r.kv_len());
   return per_head * static_cast<double>(r.batch()) * static_cast<double>(r.heads());
 }
 

@@ -5,6 +5,8 @@
 
 namespace attnscope {
 
+// Score elements that the causal mode and the window keep of one head with so many rows and keys.
+double kept_of(const Request& request, int64_t rows, int64_t keys);
 // Score elements that the causal mode and the window keep, over all batches and heads. Uses no data: with
 // lengths or packed sequences every key counts that the shapes allow.
 double kept_scores(const Request& request);

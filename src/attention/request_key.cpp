@@ -51,7 +51,7 @@ std::string request_key(const Request& r) {
   key.put(r.window.left);
   key.put(r.window.right);
   key.put(static_cast<uint8_t>(r.mask_kind));
-  key.put(r.mask, r.mask_kind != MaskKind::kNone);
+  key.put(r.mask, r.mask_kind != MaskKind::kNone || r.mask.data != nullptr);
   key.put(r.effective_scale());
   key.put(r.softcap);
   key.put(r.dropout.p);

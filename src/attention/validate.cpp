@@ -11,6 +11,8 @@ namespace attnscope {
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 59;  // of a view, and the distance of its last one
+constexpr int64_t kMostWidth = int64_t{1}
+                               << 31;  // of a head: what a tile of rows takes is still counted in 64 bits
 // Backends compute softcap · tanh(score / softcap) in f32: beyond these, one of the two is no f32 number.
 constexpr double kLeastSoftcap = 1e-30, kMostSoftcap = 1e30;
 
@@ -58,6 +60,8 @@ Status check_qkv(const Request& r) {
                    dtype_name(r.q.dtype), dtype_name(r.k.dtype), dtype_name(r.v.dtype));
   if (r.q.size(3) != r.k.size(3))
     return invalid("", "head_dim of q is {}, of k {}: they must agree", r.q.size(3), r.k.size(3));
+  if (r.q.size(3) > kMostWidth || r.v.size(3) > kMostWidth)
+    return invalid("", "head_dim is {}, of v {}: above {}", r.q.size(3), r.v.size(3), kMostWidth);
   if (r.k.size(2) != r.v.size(2))
     return invalid("", "k holds {} keys, v holds {} values: they must agree", r.k.size(2), r.v.size(2));
   if (r.k.size(0) != r.v.size(0))
@@ -77,7 +81,10 @@ Status check_qkv(const Request& r) {
 
 Status check_mask(const Request& r) {
   const TensorView& m = r.mask;
-  if (r.mask_kind == MaskKind::kNone) return {};
+  if (r.mask_kind == MaskKind::kNone) {
+    if (m.data == nullptr) return {};
+    return invalid("say kBool or kBias, or leave the mask out", "a mask is given, but its kind is none");
+  }
   ATTNSCOPE_TRY(check_view("mask", m, r));
   if (r.mask_kind == MaskKind::kBool && m.dtype != DType::kBool)
     return invalid("pass it as a bias, or convert it to bool", "a bool mask has dtype {}",

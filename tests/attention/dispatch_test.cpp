@@ -381,6 +381,21 @@ TEST(Plans, CostsAreThoseOfTheRequest) {
   check(spec, both / 30 * 32);
 }
 
+TEST(Plans, AreMadeAtOnceHoweverManyRowsThereAre) {
+  AttentionCase test(base());
+  Request& r = test.request();
+  r.causal = CausalMode::kTopLeft;
+  r.window = {std::numeric_limits<int64_t>::max(), 3};
+  // One row, repeated 2^45 times, against one key repeated: nothing may be counted one by one.
+  for (TensorView* v : {&r.q, &r.k, &r.v}) {
+    v->sizes[2] = int64_t{1} << 45;
+    v->strides[2] = 0;
+  }
+  const auto made = plan(r, {{"efficient"}});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_DOUBLE_EQ((*made)->cost().flops, 2.0 * 2 * 2 * 16 * 0x1p44 * (0x1p45 + 1));
+}
+
 TEST(Plans, ARequestOfAnotherKeyIsRefused) {
   AttentionCase test(base());
   CaseSpec other_spec = base();

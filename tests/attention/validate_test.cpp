@@ -69,6 +69,14 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"negative stride", [](Request& r) { r.q.strides[2] = -8; }, "stride -8"},
         Bad{"address space", [](Request& r) { r.q.strides[2] = int64_t{1} << 62; }, "address space"},
         Bad{"head_dim", [](Request& r) { r.k.sizes[3] = 7; }, "head_dim of q is 8, of k 7"},
+        Bad{"head_dim beyond counting",
+            [](Request& r) {
+              for (TensorView* v : {&r.q, &r.k}) {
+                v->sizes[3] = int64_t{1} << 53;
+                v->strides[3] = 0;
+              }
+            },
+            "head_dim is 9007199254740992"},
         Bad{"k and v length", [](Request& r) { r.v.sizes[2] = 6; }, "k holds 5 keys, v holds 6 values"},
         Bad{"k and v batch", [](Request& r) { r.v.sizes[0] = 1; }, "batch of k is 2, of v 1"},
         Bad{"q batch", [](Request& r) { r.q.sizes[0] = 1; }, "batch of q is 1, of k and v 2"},
@@ -104,6 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
               r.mask = mask_view(DType::kF32, 2, {3, 5, 1, 1});
             },
             "a bool mask has dtype f32"},
+        Bad{"mask of no kind", [](Request& r) { r.mask = mask_view(DType::kBool, 2, {3, 5, 1, 1}); },
+            "a mask is given, but its kind is none"},
         Bad{"bias of integers",
             [](Request& r) {
               r.mask_kind = MaskKind::kBias;

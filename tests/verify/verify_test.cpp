@@ -87,7 +87,12 @@ TensorView rounded_to(const TensorView& v, DType dtype) {
 std::vector<Fault> faults() {
   const auto dense = [](TensorView& v) { v = TensorView::contiguous(v.data, v.dtype, v.sizes, v.device); };
   return {
-      {"mask ignored", [](Request& r) { r.mask_kind = MaskKind::kNone; }, {}},
+      {"mask ignored",
+       [](Request& r) {
+         r.mask_kind = MaskKind::kNone;
+         r.mask = {};
+       },
+       {}},
       {"bool mask of row 0 for every row",
        [](Request& r) {
          if (r.mask_kind == MaskKind::kBool && r.mask.rank >= 2)

@@ -225,13 +225,7 @@ class FusedPlan final : public BackendPlan {
     const double n =
         r.lengths.packed() ? static_cast<double>(std::max<int64_t>(1, r.lengths.cu_q.size(0) - 1)) : 1.0;
     const auto len = static_cast<double>(r.q_len()) / n, keys = static_cast<double>(r.kv_len()) / n;
-    double kept = 0;
-    const double diagonal = r.causal == CausalMode::kLowerRight ? keys - len : 0.0;
-    for (double i = 0; i < len; i += 1.0) {
-      const double d = i + diagonal;
-      const double end = std::clamp(d + static_cast<double>(p.right) + 1.0, 0.0, keys);
-      kept += std::max(0.0, end - std::clamp(d - static_cast<double>(p.left), 0.0, end));
-    }
+    const double kept = kept_of(r, std::llround(len), std::llround(keys));
     const double rows = static_cast<double>(r.q.size(0)) * static_cast<double>(r.heads()) * n;
     const auto element = static_cast<double>(dtype_size(r.q.dtype));
     const auto heads = static_cast<double>(r.heads());

@@ -1,4 +1,4 @@
-// math: the reference. Accepts everything but sinks and score programs.
+// math: the reference. Accepts everything but sinks, ALiBi slopes, score programs and split keys.
 
 #include "math_program.h"
 
