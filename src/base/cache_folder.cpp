@@ -1,5 +1,7 @@
 #include "base/cache_folder.h"
 
+#include "base/output_path.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -76,12 +78,12 @@ Status replace_file(const std::string& path, std::string_view content) {
   const std::string temporary = fmt::format("{}.tmp{}.{}", path, getpid(), ++count);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return failed("cannot write", temporary, errno);
+  const TemporaryFile held(temporary);
   const bool written = write_all(file, content) && fsync(file) == 0;
   const int code = errno;
   const bool closed = close(file) == 0;
   if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
   const int why = written ? errno : code;
-  unlink(temporary.c_str());
   return failed("cannot write", path, why);
 }
 

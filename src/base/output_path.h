@@ -15,7 +15,26 @@ struct OutputPath {
 };
 
 OutputPath resolve_output(const std::string& path);
+// The file beside the target that is written first; this process's own.
+std::string temporary_name(const OutputPath& target);
 // Both name one existing file.
 bool same_file(const std::string& a, const std::string& b);
+
+// The half-written file of this name is gone when this is: renamed, or removed here, or by
+// remove_temporary_files(). An empty name holds nothing.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+ private:
+  int slot_ = -1;
+  std::string path_;
+};
+
+// Removes what every TemporaryFile still holds. Safe in a signal handler, which then ends the process.
+void remove_temporary_files() noexcept;
 
 }  // namespace attnscope

@@ -104,6 +104,8 @@ int run(Context& context, const Arguments& arguments) {
   app.add_option("GUESS", guess_path, "a TOML file; explain --write-guess makes one")->required();
   files.add_to(app, OutputFiles::kJson);
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
+  if (const Status places = check_outputs(files.places(), {trace_path, guess_path}); !places)
+    return print_error(context, places.error());
 
   const Result<Guess> guess = read_guess_file(guess_path);
   if (!guess) return print_error(context, guess.error());

@@ -1,20 +1,16 @@
 #include "cli/common.h"
 
 #include "base/error.h"
-#include "base/output_path.h"
 #include "base/text.h"
 
 #include <CLI/CLI.hpp>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <charconv>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <ostream>
 #include <utility>
 
@@ -64,6 +60,59 @@ std::string help_text(const CLI::App& app, std::string text) {
   return text;
 }
 
+// The option that an argument names: "--json" or "--json=FILE"; null when it is none.
+CLI::Option* option_named(CLI::App& app, const std::string& argument) {
+  if (argument.size() < 2 || argument[0] != '-') return nullptr;
+  return app.get_option_no_throw(argument.substr(0, argument.find('=')));
+}
+
+// CLI11 takes whatever follows an option as its value, another option too: why that is a mistake, or nothing.
+std::string option_as_value(CLI::App& app, const Arguments& arguments) {
+  for (size_t i = 0; i + 1 < arguments.size() && arguments[i] != "--"; ++i) {
+    const CLI::Option* option = option_named(app, arguments[i]);
+    if (!option || option->get_expected_min() == 0 || arguments[i].find('=') != std::string::npos) continue;
+    if (option_named(app, arguments[i + 1]))
+      return arguments[i] + " needs a value; the option " + arguments[i + 1] + " follows it";
+    ++i;
+  }
+  return {};
+}
+
+std::string empty_value(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty() && option->get_expected_min() > 0) return option->get_name();
+  return {};
+}
+
+// "--arch was given 2 times: it takes one value", of the first option that was, or nothing.
+std::string repeated_option(CLI::App& app, const Arguments& arguments) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_expected_max() != 1) continue;
+    const auto times = std::count_if(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+      return option_named(app, argument) == option;
+    });
+    if (times > 1)
+      return option->get_name() + " was given " + std::to_string(times) + " times: it takes one value";
+  }
+  return {};
+}
+
+// "there is no option …; did you mean …", of the first that there is none of, or nothing.
+std::string unknown_option(CLI::App& app, const Arguments& arguments) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || option_named(app, argument)) continue;
+    const std::string near = closest(name, known);
+    return "there is no option " + name + (near.empty() ? "" : "; did you mean " + near);
+  }
+  return {};
+}
+
 }  // namespace
 
 Terminal detect_terminal() {
@@ -89,9 +138,16 @@ int print_error(Context& context, const Error& error) {
 }
 
 std::optional<int> parse(Context& context, CLI::App& app, const Arguments& arguments) {
+  const auto refuse = [&](const std::string& message) {
+    return print_error(
+        context, Error{ErrorCode::kInvalidArgument, message, "see: attnscope " + app.get_name() + " --help"});
+  };
   try {
+    if (const std::string taken = option_as_value(app, arguments); !taken.empty()) return refuse(taken);
     Arguments reversed(arguments.rbegin(), arguments.rend());
     app.parse(std::move(reversed));
+    if (const std::string name = empty_value(app); !name.empty())
+      return refuse(name + ": an empty value was given");
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
     print_text(context, help_text(app, app.help()));
@@ -100,8 +156,12 @@ std::optional<int> parse(Context& context, CLI::App& app, const Arguments& argum
     print_text(context, help_text(app, app.help("", CLI::AppFormatMode::All)));
     return 0;
   } catch (const CLI::ParseError& error) {
-    return print_error(context, Error{ErrorCode::kInvalidArgument, error.what(),
-                                      "see: attnscope " + app.get_name() + " --help"});
+    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+    const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    const std::string better = mismatch ? repeated_option(app, arguments)
+                               : extras ? unknown_option(app, arguments)
+                                        : "";
+    return refuse(better.empty() ? error.what() : better);
   }
 }
 
@@ -139,42 +199,12 @@ std::string not_empty(const std::string& value) {
   return value.empty() ? "an empty name was given" : "";
 }
 
-void OutputFiles::add_to(CLI::App& app, unsigned kinds) {
-  if (kinds & kJson)
-    app.add_option("--json", json, "Write the result as JSON (- for stdout)")
-        ->type_name("FILE")
-        ->check(not_empty);
-  if (kinds & kMarkdown)
-    app.add_option("--markdown", markdown, "Write the report as Markdown (- for stdout)")
-        ->type_name("FILE")
-        ->check(not_empty);
-  if (kinds & kHtml)
-    app.add_option("--html", html, "Write the report as one offline HTML page (- for stdout)")
-        ->type_name("FILE")
-        ->check(not_empty);
-}
-
-Status write_output(Context& context, const std::string& path, std::string_view content) {
-  if (path == "-") {
-    context.out << content;
-    return {};
-  }
-  const OutputPath target = resolve_output(path);
-  const std::string written = target.in_place ? target.path : target.path + ".tmp" + std::to_string(getpid());
-  const auto failed = [&](int code) {
-    if (!target.in_place) std::remove(written.c_str());
-    return fail(ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(code),
-                "choose a writable place, or - for stdout");
-  };
-  errno = 0;
-  std::ofstream file(written, std::ios::binary | (target.in_place ? std::ios::out : std::ios::trunc));
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file) return failed(errno);
-  if (target.in_place) return {};
-  if (chmod(written.c_str(), target.mode) != 0 || std::rename(written.c_str(), target.path.c_str()) != 0)
-    return failed(errno);
-  return {};
+std::string whole_number(const std::string& value) {
+  if (value.empty()) return "an empty value was given";
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool whole = error == std::errc{} && end == value.data() + value.size();
+  return whole ? "" : "'" + value + "' is not a whole number of 64 bits";
 }
 
 }  // namespace attnscope::cli

@@ -1,9 +1,10 @@
 #pragma once
-// What every subcommand shares: parsing with the right exit codes, error lines, output files, and the
+// What every subcommand shares: parsing with the right exit codes, error lines, and the
 // fit of a text to the terminal.
 
 #include "attnscope/result.h"
 #include "cli/command.h"
+#include "cli/outputs.h"
 
 #include <optional>
 #include <string>
@@ -33,20 +34,7 @@ std::string to_ascii(std::string_view utf8);
 
 // A CLI11 check: why an empty value is none, or nothing.
 std::string not_empty(const std::string& value);
-
-// --json, --markdown, --html of a command; a file, or - for stdout.
-struct OutputFiles {
-  std::string json;
-  std::string markdown;
-  std::string html;
-  enum Kinds : unsigned { kJson = 1, kMarkdown = 2, kHtml = 4 };
-  void add_to(CLI::App& app, unsigned kinds);
-  // True when one of them takes stdout: the text report is then not printed.
-  bool takes_stdout() const { return json == "-" || markdown == "-" || html == "-"; }
-};
-
-// Writes to a file by a temporary beside it and a rename, so that a reader never sees half of it; "-" is
-// the context's stdout.
-Status write_output(Context& context, const std::string& path, std::string_view content);
+// The same of what is no int64: CLI11 itself would take the nearest one.
+std::string whole_number(const std::string& value);
 
 }  // namespace attnscope::cli

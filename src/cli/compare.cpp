@@ -130,6 +130,9 @@ int verdict_code(const CompareOptions& options, const compare::CompareResult& re
 }
 
 Result<int> run_compare(Context& context, const CompareOptions& options) {
+  if (!options.tune && !options.tune_output.empty())
+    return fail(ErrorCode::kInvalidArgument, "--tune-output says where --tune writes, and there is no --tune",
+                "add --tune");
   ATTNSCOPE_TRY(check_outputs(options));
   if (options.tune || !options.sweep.empty()) {
     ProgressLine line(context);
@@ -138,9 +141,6 @@ Result<int> run_compare(Context& context, const CompareOptions& options) {
     };
     return options.tune ? run_tune(context, options, progress) : run_sweep(context, options, progress);
   }
-  if (!options.tune_output.empty())
-    return fail(ErrorCode::kInvalidArgument, "--tune-output says where --tune writes, and there is no --tune",
-                "add --tune");
   if (!options.resume.empty())
     return fail(ErrorCode::kInvalidArgument, "--resume is the log of a sweep, and there is no --sweep",
                 "add --sweep seq=512..16384x2");
@@ -169,6 +169,8 @@ int run(Context& context, const Arguments& arguments) {
   CompareOptions options;
   options.add_to(app);
   if (const auto code = parse(context, app, arguments)) return *code;
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0) options.given.push_back(option->get_name());
   const Result<int> code = run_compare(context, options);
   return code ? *code : print_error(context, code.error());
 }

@@ -221,23 +221,6 @@ Status parse_measure(const CompareOptions& o, compare::MeasureOptions& m) {
   return {};
 }
 
-Status check_file(const char* option, const std::string& path) {
-  if (path.empty() || path == "-") return {};
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return fail(ErrorCode::kIo, fmt::format("{}: {} is a directory", option, terminal_safe(path)),
-                "name a file, or - for stdout");
-  const std::string trial = fmt::format("{}.tmp{}", path, getpid());
-  std::FILE* file = std::fopen(trial.c_str(), "wx");
-  if (!file)
-    return fail(ErrorCode::kIo,
-                fmt::format("{}: cannot write {}: {}", option, terminal_safe(path), std::strerror(errno)),
-                "choose a writable place, or - for stdout");
-  std::fclose(file);
-  std::remove(trial.c_str());
-  return {};
-}
-
 Status check_directory(const std::string& path) {
   if (path.empty()) return {};
   std::error_code error;
@@ -306,9 +289,10 @@ void CompareOptions::add_to(CLI::App& app) {
       ->type_name("FILE")
       ->group("Run");
   app.add_flag("--tune", tune, "Time the backends over a grid and keep the order for auto")->group("Run");
-  app.add_option("--tune-output", tune_output, "With --tune: write the order there instead (- for stdout)")
-      ->type_name("FILE")
-      ->group("Run");
+  as_output(app.add_option("--tune-output", tune_output,
+                           "With --tune: write the order there instead (- for stdout)")
+                ->type_name("FILE")
+                ->group("Run"));
   app.add_flag("--ask", ask, "Ask for your guess first")->group("Guess");
   app.add_option("--guess", guess, "Guess file: a TOML table per variant; exit 1 when it breaks")
       ->type_name("FILE")
@@ -356,14 +340,10 @@ Result<compare::CompareRequest> to_request(const CompareOptions& options, Device
 }
 
 Status check_outputs(const CompareOptions& options) {
-  const OutputFiles& files = options.files;
-  if ((files.json == "-") + (files.markdown == "-") + (files.html == "-") > 1)
-    return usage("write all but one of them to files",
-                 "only one of --json, --markdown and --html can take stdout");
-  ATTNSCOPE_TRY(check_file("--json", files.json));
-  ATTNSCOPE_TRY(check_file("--markdown", files.markdown));
-  ATTNSCOPE_TRY(check_file("--html", files.html));
-  ATTNSCOPE_TRY(check_file("--tune-output", options.tune_output));
+  std::vector<OutputPlace> places = options.files.places();
+  places.push_back({"--tune-output", options.tune_output});
+  places.push_back({"--resume", options.resume});
+  ATTNSCOPE_TRY(check_outputs(places, {options.guess}));
   return check_directory(options.trace_dir);
 }
 

@@ -23,6 +23,7 @@ struct CompareOptions {
   std::string tune_output;         // where --tune writes; empty: the user's cache
   bool causal_given = false, train = false, ask = false, cold = false, tune = false;
   OutputFiles files;
+  std::vector<std::string> given;  // the names of the options that stood there
 
   void add_to(CLI::App& app);
 };

@@ -8,21 +8,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 
 namespace attnscope::cli {
 namespace {
 
 Status refuse_together(const CompareOptions& o) {
-  const std::pair<bool, const char*> others[] = {
-      {!o.shape.empty(), "--shape"},       {!o.sweep.empty(), "--sweep"},
-      {!o.guess.empty(), "--guess"},       {o.ask, "--ask"},
-      {!o.backends.empty(), "--backends"}, {!o.trace_dir.empty(), "--trace-dir"},
-      {!o.files.html.empty(), "--html"},   {!o.files.markdown.empty(), "--markdown"}};
-  for (const auto& [given, option] : others)
-    if (given)
+  constexpr std::array<std::string_view, 6> kWith{"--tune",     "--tune-output", "--device",
+                                                  "--min-time", "--threads",     "--json"};
+  for (const std::string& option : o.given)
+    if (std::find(kWith.begin(), kWith.end(), option) == kWith.end())
       return fail(ErrorCode::kInvalidArgument, fmt::format("--tune does not go with {}", option),
-                  "it measures a grid of its own; --device, --min-time, --tune-output and --json go with it");
+                  "it measures a grid of its own; --device, --threads, --min-time, --tune-output and --json "
+                  "go with it");
   return {};
 }
 

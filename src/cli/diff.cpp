@@ -6,16 +6,19 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/inputs.h"
+#include "formats/byte_source.h"
+#include "formats/chrome/reader.h"
 #include "report/text/diff_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
+#include <memory>
+#include <optional>
 
 namespace attnscope::cli {
 namespace {
@@ -24,24 +27,47 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxCompareBytes = size_t{64} << 20;
 
-// The document when the file is a result of compare, nothing when it is anything else. Errors: kBadInput when
-// it is a damaged one.
-Result<std::optional<Json>> read_compare(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(4096, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.find("attnscope.compare/") == std::string::npos || text.find("traceEvents") != std::string::npos)
-    return std::nullopt;
-  std::string rest(kMaxCompareBytes, '\0');
-  file.read(rest.data(), static_cast<std::streamsize>(rest.size()));
-  text.append(rest, 0, static_cast<size_t>(file.gcount()));
+// One of the two files: a result of compare, or else a trace.
+struct Side {
+  std::optional<Json> compare;
+  std::optional<LoadedTrace> trace;
+};
+
+// Appends up to `most` bytes, fewer only at the end.
+Status read_more(formats::ByteSource& source, size_t most, std::string& text) {
+  const size_t end = text.size() + most;
+  while (text.size() < end) {
+    const size_t had = text.size();
+    text.resize(std::min(end, had + (size_t{64} << 10)));
+    ATTNSCOPE_ASSIGN(const size_t got, source.read(text.data() + had, text.size() - had));
+    text.resize(had + got);
+    if (got == 0) break;
+  }
+  return {};
+}
+
+// Read once, from the start: a pipe cannot be looked at twice. Errors: kBadInput when it is a damaged result
+// of compare, those of a trace.
+Result<Side> read_side(const std::string& path) {
+  ATTNSCOPE_ASSIGN(std::unique_ptr<formats::ByteSource> source, formats::open_file(path));
+  std::string text;
+  ATTNSCOPE_TRY(read_more(*source, 4096, text));
+  Side side;
+  if (text.find("attnscope.compare/") == std::string::npos || text.find("traceEvents") != std::string::npos) {
+    ATTNSCOPE_ASSIGN(trace::Trace trace,
+                     formats::chrome::read_source(formats::put_back(std::move(text), std::move(source)),
+                                                  path == "-" ? "standard input" : path));
+    side.trace.emplace(std::move(trace));
+    return side;
+  }
+  ATTNSCOPE_TRY(read_more(*source, kMaxCompareBytes, text));
   Json document = Json::parse(text, nullptr, false);
   if (document.is_discarded() || !document.is_object() || !document.contains("variants") ||
       !document["variants"].is_array())
     return fail(ErrorCode::kBadInput, terminal_safe(path) + " is a damaged result of compare",
                 "write it again: attnscope compare --json FILE");
-  return std::optional(std::move(document));
+  side.compare = std::move(document);
+  return side;
 }
 
 double number(const Json& object, const char* key) {
@@ -102,6 +128,7 @@ struct Options {
   OutputFiles files;
   double threshold_percent = 5;
   double least_share = 1;
+  bool least_share_given = false;
 };
 
 // What a cut file lacks would read as a saving.
@@ -112,25 +139,29 @@ Status refuse_cut(const LoadedTrace& loaded, const std::string& path) {
 }
 
 Result<Diff> make_diff(const Options& options, const DiffOptions& diff_options) {
-  ATTNSCOPE_ASSIGN(const std::optional<Json> a, read_compare(options.a));
-  ATTNSCOPE_ASSIGN(const std::optional<Json> b, read_compare(options.b));
+  ATTNSCOPE_TRY(one_stdin({options.a, options.b}));
+  ATTNSCOPE_ASSIGN(const Side side_a, read_side(options.a));
+  ATTNSCOPE_ASSIGN(const Side side_b, read_side(options.b));
+  const auto& [a, trace_a] = side_a;
+  const auto& [b, trace_b] = side_b;
   if (a.has_value() != b.has_value())
     return fail(ErrorCode::kBadInput,
                 fmt::format("{} is a result of compare, {} is not", a ? options.a : options.b,
                             a ? options.b : options.a),
                 "give two traces, or two files of compare --json");
   if (a) {
+    if (options.least_share_given)
+      return fail(ErrorCode::kInvalidArgument,
+                  "--least-share is for kernels of traces; these are results of compare", "leave it out");
     if (a->value("request", Json()) != b->value("request", Json()))
       return fail(ErrorCode::kBadInput, "the two results of compare answer different requests",
                   "compare the same shape, dtype and mask on both sides");
     return diff_compares(*a, *b, diff_options);
   }
-  ATTNSCOPE_ASSIGN(const LoadedTrace trace_a, load_trace(options.a));
-  ATTNSCOPE_ASSIGN(const LoadedTrace trace_b, load_trace(options.b));
-  ATTNSCOPE_TRY(refuse_cut(trace_a, options.a));
-  ATTNSCOPE_TRY(refuse_cut(trace_b, options.b));
-  const Metrics metrics_a = compute_metrics(trace_a.trace(), trace_a.links());
-  const Metrics metrics_b = compute_metrics(trace_b.trace(), trace_b.links());
+  ATTNSCOPE_TRY(refuse_cut(*trace_a, options.a));
+  ATTNSCOPE_TRY(refuse_cut(*trace_b, options.b));
+  const Metrics metrics_a = compute_metrics(trace_a->trace(), trace_a->links());
+  const Metrics metrics_b = compute_metrics(trace_b->trace(), trace_b->links());
   return diff_traces(metrics_a, metrics_b, diff_options);
 }
 
@@ -153,6 +184,9 @@ int run_diff(Context& context, const Arguments& arguments) {
       return print_error(
           context, Error{ErrorCode::kInvalidArgument, fmt::format("{} is not a number of percent", percent),
                          "e.g. --threshold 5"});
+  options.least_share_given = app.count("--least-share") > 0;
+  if (const Status places = check_outputs(options.files.places(), {options.a, options.b}); !places)
+    return print_error(context, places.error());
   const DiffOptions diff_options{options.threshold_percent / 100, options.least_share};
   const Result<Diff> diff = make_diff(options, diff_options);
   if (!diff) return print_error(context, diff.error());

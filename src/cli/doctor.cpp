@@ -150,6 +150,8 @@ int run(Context& context, const Arguments& arguments) {
   OutputFiles files;
   files.add_to(app, OutputFiles::kJson);
   if (const auto code = parse(context, app, arguments)) return *code;
+  if (const Status places = check_outputs(files.places()); !places)
+    return print_error(context, places.error());
   const Report report = examine();
   if (!files.json.empty())
     if (const Status written = write_output(context, files.json, json_of(report)); !written)

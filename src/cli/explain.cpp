@@ -2,7 +2,6 @@
 #include "analysis/check.h"
 #include "analysis/metrics.h"
 #include "analysis/rule.h"
-#include "base/output_path.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
@@ -21,7 +20,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <ostream>
@@ -166,36 +164,17 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
   return one;
 }
 
-// Two outputs in one place would destroy each other, and an output over the input would destroy that.
-Status check_outputs(const ExplainOptions& options, const std::vector<std::string>& inputs) {
-  const std::array<std::pair<const char*, const std::string*>, 5> outputs{
-      {{"--json", &options.files.json},
-       {"--markdown", &options.files.markdown},
-       {"--html", &options.files.html},
-       {"--repair", &options.repair},
-       {"--write-guess", &options.guess}}};
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto& [option, file] = outputs[i];
-    if (file->empty()) continue;
-    for (size_t j = 0; j < i; ++j)
-      if (*outputs[j].second == *file || same_file(*outputs[j].second, *file))
-        return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("{} and {} both go to {}", outputs[j].first, option, terminal_safe(*file)),
-                    "give each a place of its own");
-    for (const std::string& input : inputs)
-      if (same_file(input, *file))
-        return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("{} would overwrite the trace {}", option, terminal_safe(input)),
-                    "name another file");
-  }
-  return {};
-}
-
 Result<bool> explain_all(Context& context, const ExplainOptions& options) {
   if (options.finding && *options.finding < 1)
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--finding {}: findings count from 1", *options.finding),
                 "the report without --finding lists them");
+  const bool page = options.finding || !options.range.empty();
+  if (page && (options.files.takes_stdout() || options.repair == "-" || options.guess == "-"))
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} prints to stdout, which another output takes",
+                            options.finding ? "--finding" : "--range"),
+                "give that output a file");
   ATTNSCOPE_ASSIGN(const FailOn fail_on, parse_fail_on(options.fail_on));
   ATTNSCOPE_TRY(parse_thresholds(options.thresholds));
   ATTNSCOPE_ASSIGN(const std::vector<std::string> paths, expand_inputs(options.inputs));
@@ -207,7 +186,10 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("{} takes one trace; these are {}", option, paths.size()),
                   "run it once per trace");
-  ATTNSCOPE_TRY(check_outputs(options, paths));
+  std::vector<OutputPlace> places = options.files.places();
+  places.push_back({"--repair", options.repair});
+  places.push_back({"--write-guess", options.guess});
+  ATTNSCOPE_TRY(check_outputs(places, paths));
   std::vector<report::RankSummary> ranks;
   std::vector<std::string> documents;
   std::string markdown;
@@ -245,7 +227,8 @@ int run_explain(Context& context, const Arguments& arguments) {
       ->required();
   CLI::Option* const finding =
       app.add_option("--finding", options.finding, "Why, evidence, remedy and basis of one finding")
-          ->type_name("N");
+          ->type_name("N")
+          ->check(whole_number);
   app.add_option("--top", options.top, "Rows of the tables; twice as many findings")
       ->type_name("N")
       ->check(CLI::Range(1, 1000000));
@@ -260,14 +243,13 @@ int run_explain(Context& context, const Arguments& arguments) {
   app.add_option("--set", options.thresholds, "Another threshold of a rule (may be repeated)")
       ->type_name("RULE.THRESHOLD=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--repair", options.repair,
-                 "Write the trace as clean, strict JSON with all that it holds (.gz and .zst compress)")
-      ->type_name("OUT")
-      ->check(not_empty);
-  app.add_option("--write-guess", options.guess,
-                 "Write the guess that this trace fulfils, to hold later ones against")
-      ->type_name("FILE")
-      ->check(not_empty);
+  as_output(app.add_option("--repair", options.repair,
+                           "Write the trace as clean, strict JSON with all that it holds (.gz and .zst "
+                           "compress)")
+                ->type_name("OUT"));
+  as_output(app.add_option("--write-guess", options.guess,
+                           "Write the guess that this trace fulfils, to hold later ones against")
+                ->type_name("FILE"));
   options.files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown | OutputFiles::kHtml);
   if (const std::optional<int> code = parse(context, app, arguments)) return *code;
   const Result<bool> failed = explain_all(context, options);

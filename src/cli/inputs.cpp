@@ -47,8 +47,15 @@ Result<LoadedTrace> load_trace(const std::string& path) {
   return LoadedTrace(std::move(trace));
 }
 
+Status one_stdin(const std::vector<std::string>& inputs) {
+  if (std::count(inputs.begin(), inputs.end(), "-") < 2) return {};
+  return fail(ErrorCode::kInvalidArgument, "stdin (-) is named twice, and can be read once",
+              "name a file for one of them");
+}
+
 Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs) {
   namespace fs = std::filesystem;
+  ATTNSCOPE_TRY(one_stdin(inputs));
   std::vector<std::string> paths;
   for (const std::string& input : inputs) {
     std::error_code error;

@@ -28,6 +28,9 @@ class LoadedTrace {
 // Reads and links one file ("-": stdin).
 Result<LoadedTrace> load_trace(const std::string& path);
 
+// Refuses "-" twice: the second read would find nothing.
+Status one_stdin(const std::vector<std::string>& inputs);
+
 // Folders become the trace files directly in them (.json, .json.gz, .json.zst, .tmp), sorted so that rank 2
 // comes before rank 10; files stay as they are. A folder without any is an error.
 Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs);

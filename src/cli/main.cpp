@@ -1,4 +1,5 @@
 // The program's entry, and the outer one of the two fences that let no exception out.
+#include "base/output_path.h"
 #include "cli/command.h"
 #include "cli/common.h"
 
@@ -19,11 +20,23 @@ void hold_standard_streams() {
     if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+// Interrupted: no half-written file stays. What was ignored from the start (nohup) stays ignored.
+void end_by_signal(int number) {
+  attnscope::remove_temporary_files();
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+void clean_up_when_interrupted() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(number, end_by_signal) == SIG_IGN) std::signal(number, SIG_IGN);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace attnscope::cli;
   hold_standard_streams();
+  clean_up_when_interrupted();
   std::signal(SIGPIPE, SIG_DFL);  // `attnscope … | head` ends quietly
   try {
     std::ios::sync_with_stdio(false);

@@ -10,8 +10,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <map>
 #include <ostream>
 
 namespace attnscope::cli {
@@ -131,6 +133,9 @@ Result<Answer> from_flags(const Request& r) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--cluster {}: sm_{}{} has no clusters", r.cluster, a.sm.major, a.sm.minor),
                 "clusters exist from sm_90 on");
+  if (r.sms > 0 && r.grid.empty())
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--sms {} counts only for a grid", r.sms),
+                "add --grid BLOCKS");
   if (r.sms > 0) a.sm.sms = static_cast<int>(r.sms);
   a.demand.threads = r.threads;
   a.demand.registers = r.registers;
@@ -139,7 +144,11 @@ Result<Answer> from_flags(const Request& r) {
   a.demand.cluster_blocks = r.cluster;
   if (!r.grid.empty()) {
     a.demand.grid_blocks = 1;
-    for (int64_t n : r.grid) a.demand.grid_blocks *= n;
+    for (int64_t n : r.grid)
+      if (__builtin_mul_overflow(a.demand.grid_blocks, n, &a.demand.grid_blocks))
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("--grid {}: too many blocks", fmt::join(r.grid, ",")),
+                    "a grid has at most 2^31 - 1, 65535 and 65535 blocks");
   }
   a.result = occupancy(a.sm, a.demand);
   return a;
@@ -161,15 +170,15 @@ Status refuse_with_trace(const CLI::App& app, const Request& r) {
 Result<std::vector<Answer>> from_trace(const Request& r) {
   ATTNSCOPE_ASSIGN(const trace::Trace t, formats::chrome::read_file(r.kernel_from));
   std::vector<Answer> answers;
-  std::vector<std::pair<trace::StringId, uint32_t>> seen;
+  std::map<std::pair<trace::StringId, uint32_t>, size_t> seen;  // and its answer
   bool any_kernel = false;
   for (trace::EventIndex e = 0; e < t.size(); ++e) {
     if (t.cls(e) != trace::EventClass::kKernel) continue;
     any_kernel = true;
     if (!r.kernel.empty() && t.name(e).find(r.kernel) == std::string_view::npos) continue;
     const std::pair key(t.name_id(e), t.kernel(e).config);
-    if (const auto at = std::find(seen.begin(), seen.end(), key); at != seen.end()) {
-      ++answers[static_cast<size_t>(at - seen.begin())].launches;
+    if (const auto at = seen.find(key); at != seen.end()) {
+      ++answers[at->second].launches;
       continue;
     }
     const trace::DeviceProperties* device = t.device(t.queue(e).device);
@@ -186,7 +195,7 @@ Result<std::vector<Answer>> from_trace(const Request& r) {
     a.kineto = kineto_estimate(*device, t.kernel_config(e));
     a.zero = zero_cause(*device, t.kernel_config(e));
     a.launches = 1;
-    seen.push_back(key);
+    seen.emplace(key, answers.size());
     answers.push_back(std::move(a));
   }
   if (!answers.empty()) return answers;
@@ -223,6 +232,8 @@ int run(Context& context, const Arguments& arguments) {
   r.files.add_to(app, OutputFiles::kJson);
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
   if (const Status alone = refuse_with_trace(app, r); !alone) return print_error(context, alone.error());
+  if (const Status places = check_outputs(r.files.places(), {r.kernel_from}); !places)
+    return print_error(context, places.error());
 
   std::vector<Answer> answers;
   if (!r.kernel_from.empty()) {

@@ -23,7 +23,12 @@ std::optional<int> RecordOptions::parse(Context& context, const Arguments& argum
   app.add_option("--flush-ms", flush_ms, "how often records leave the program")->check(CLI::Range(1, 10000));
   app.add_option("command", command, "the program and its arguments, after --")->required();
   app.positionals_at_end();
-  return cli::parse(context, app, arguments);
+  if (const std::optional<int> done = cli::parse(context, app, arguments)) return done;
+  if (!steps.empty() && ranges == "none")
+    return print_error(context, Error{ErrorCode::kInvalidArgument,
+                                      "--steps names an NVTX range, and --ranges none records none",
+                                      "leave out --ranges none"});
+  return std::nullopt;
 }
 
 }  // namespace attnscope::cli

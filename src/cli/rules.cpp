@@ -93,6 +93,8 @@ int run(Context& context, const Arguments& arguments) {
   app.add_option("ID", id, "a rule's id, or sequence-kinds");
   files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown);
   if (const std::optional<int> done = parse(context, app, arguments)) return *done;
+  if (const Status places = check_outputs(files.places()); !places)
+    return print_error(context, places.error());
 
   const bool kinds = id == "sequence-kinds";
   const Rule* one = id.empty() || kinds ? nullptr : find_rule(id);

@@ -11,16 +11,19 @@
 #include <CLI/CLI.hpp>
 
 #include <limits>
+#include <optional>
 
 namespace attnscope::cli {
 namespace {
+
+constexpr size_t kNameWidth = 55;  // as torch's
 
 struct Options {
   std::string input;
   OutputFiles files;
   std::string sort = "self_device_time_total";
   int64_t rows = 100;
-  size_t name_width = 55;
+  std::optional<size_t> name_width;
   bool by_shape = false;
   bool outermost = false;
 };
@@ -39,21 +42,25 @@ Result<std::string> torch_style(const LoadedTrace& loaded, const Options& option
     return fail(ErrorCode::kBadInput, "the trace has nothing to sort by " + options.sort,
                 by_memory ? "record it with profile_memory=True" : "traces of attnscope record operations");
   if (!options.files.json.empty()) json = report::table_json(table, options.input, rows, ATTNSCOPE_VERSION);
-  return report::torch_table(table, {rows, options.name_width, 80});
+  return report::torch_table(table, {rows, options.name_width.value_or(kNameWidth), 80});
 }
 
 Status make(Context& context, const Options& options) {
   ATTNSCOPE_ASSIGN(const TableSort sort, parse_table_sort(options.sort));
   if (options.rows < -1 || options.rows == 0)
     return fail(ErrorCode::kInvalidArgument,
-                "--rows takes a number from 1, or -1 for all; got " + std::to_string(options.rows));
+                "--rows takes a number from 1; got " + std::to_string(options.rows), "--rows -1 prints all");
   if (options.outermost && options.by_shape)
     return fail(ErrorCode::kInvalidArgument, "--by-shape goes with torch's table, not with --outermost",
+                "leave one of them out");
+  if (options.outermost && options.name_width)
+    return fail(ErrorCode::kInvalidArgument, "--name-width goes with torch's table, not with --outermost",
                 "leave one of them out");
   if (options.outermost && sort > TableSort::kCount)
     return fail(ErrorCode::kInvalidArgument,
                 "--outermost has no memory and no operations to sort by " + options.sort,
                 "leave --outermost out, or sort by a time or count");
+  ATTNSCOPE_TRY(check_outputs(options.files.places(), {options.input}));
   const size_t rows =
       options.rows < 0 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(options.rows);
   ATTNSCOPE_ASSIGN(const LoadedTrace loaded, load_trace(options.input));
@@ -79,7 +86,7 @@ int run_table(Context& context, const Arguments& arguments) {
   app.add_option("--sort", options.sort,
                  "Sort key in torch's words: self_cuda_time_total, cpu_time_total, count, none ...")
       ->type_name("KEY");
-  app.add_option("--rows", options.rows, "Number of rows, -1 for all")->type_name("N");
+  app.add_option("--rows", options.rows, "Number of rows, -1 for all")->type_name("N")->check(whole_number);
   app.add_option("--name-width", options.name_width, "Columns for names, as torch's max_name_column_width")
       ->type_name("N")
       ->check(CLI::Range(4, 10000));

@@ -172,6 +172,8 @@ int run_verify(Context& context, const Arguments& arguments) {
   app.add_flag("--all", a.all, "list every case and every refusal");
   a.output.add_to(app, OutputFiles::kJson);
   if (const auto code = parse(context, app, arguments)) return *code;
+  if (const Status places = check_outputs(a.output.places(), a.files); !places)
+    return print_error(context, places.error());
 
   verify::Options options;
   options.large = a.large;

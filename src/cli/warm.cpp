@@ -241,6 +241,7 @@ std::string json_of(const std::vector<Row>& rows, const std::string& arch) {
 }
 
 Result<int> run_warm(Context& context, const WarmOptions& options) {
+  ATTNSCOPE_TRY(check_outputs(options.files.places()));
   ATTNSCOPE_ASSIGN(const cuda::GpuTarget gpu, target_of(options));
   ATTNSCOPE_ASSIGN(const std::vector<Row> rows, warm_all(options, gpu));
   const std::string arch = name_of(gpu);

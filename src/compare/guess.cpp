@@ -1,5 +1,6 @@
 #include "compare/guess.h"
 
+#include "analysis/guess.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -7,9 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace attnscope::compare {
 namespace {
@@ -45,17 +43,11 @@ Status read_variant(const std::string& path, const std::string& variant, const t
 
 Result<GuessSheet> read_guess_file(const std::string& path) {
   const char* remedy = "give a guess file (TOML) with --guess: [naive] and below it kernels = 5";
-  std::error_code kind;
-  if (std::filesystem::is_directory(path, kind))
-    return fail(ErrorCode::kIo, fmt::format("{} is a folder, not a guess", path), remedy);
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return fail(ErrorCode::kIo, fmt::format("cannot read {}", path), remedy);
+  ATTNSCOPE_ASSIGN(const std::string text, read_guess_text(path, remedy));
   GuessSheet sheet;
   sheet.source = path;
   try {
-    const toml::table root = toml::parse(text.str(), path);
+    const toml::table root = toml::parse(text, path);
     for (const auto& [key, value] : root) {
       const std::string variant(key.str());
       const toml::table* table = value.as_table();
@@ -71,7 +63,8 @@ Result<GuessSheet> read_guess_file(const std::string& path) {
     }
   } catch (const toml::parse_error& error) {
     return fail(ErrorCode::kBadInput,
-                fmt::format("{} line {}: {}", path, error.source().begin.line, error.description()));
+                fmt::format("{} line {}: {}", path, error.source().begin.line, error.description()),
+                "e.g. [naive] and below it kernels = 5");
   }
   for (const auto& [variant, guess] : sheet.by_variant)
     if (!guess.kernels && !guess.copies && !guess.fills)

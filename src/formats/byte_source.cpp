@@ -77,6 +77,7 @@ class PrefixedSource final : public ByteSource {
   }
   bool damaged() const override { return rest_->damaged(); }
   bool shrank() const override { return rest_->shrank(); }
+  bool trailing() const override { return rest_->trailing(); }
 
  private:
   std::string prefix_;
@@ -118,6 +119,10 @@ std::unique_ptr<ByteSource> open_memory(std::string_view bytes) {
   return std::make_unique<MemorySource>(bytes);
 }
 
+std::unique_ptr<ByteSource> put_back(std::string head, std::unique_ptr<ByteSource> rest) {
+  return std::make_unique<PrefixedSource>(std::move(head), std::move(rest));
+}
+
 Result<std::unique_ptr<ByteSource>> unpack(std::unique_ptr<ByteSource> packed, const InputLimits& limits) {
   std::string head(4, '\0');
   size_t got = 0;
@@ -132,7 +137,7 @@ Result<std::unique_ptr<ByteSource>> unpack(std::unique_ptr<ByteSource> packed, c
   };
   const bool gzip = starts("\x1f\x8b");
   const bool zstd = starts("\x28\xb5\x2f\xfd") || (got == 4 && starts_skippable_frame(head));
-  auto whole = std::make_unique<PrefixedSource>(std::move(head), std::move(packed));
+  auto whole = put_back(std::move(head), std::move(packed));
   if (gzip) return open_gzip(std::move(whole), limits);
   if (zstd) return open_zstd(std::move(whole), limits);
   return whole;

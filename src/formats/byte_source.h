@@ -35,6 +35,8 @@ class ByteSource {
 Result<std::unique_ptr<ByteSource>> open_file(const std::string& path);
 // Bytes in memory, which must outlive the source.
 std::unique_ptr<ByteSource> open_memory(std::string_view bytes);
+// The bytes of `head`, then those of the rest: gives back what was read to look at it.
+std::unique_ptr<ByteSource> put_back(std::string head, std::unique_ptr<ByteSource> rest);
 // Unpacks gzip (any number of members) or zstd (any number of frames) when the content says so, else passes
 // on.
 Result<std::unique_ptr<ByteSource>> unpack(std::unique_ptr<ByteSource> packed,

@@ -33,48 +33,37 @@ class StringSink final : public Sink {
 // Writes beside the target and renames at the end, so that a reader never sees half a file.
 class FileSink final : public Sink {
  public:
-  FileSink(int fd, std::string path, std::string temporary)
-      : fd_(fd), path_(std::move(path)), temporary_(std::move(temporary)) {}
+  FileSink(int fd, std::string path, std::string temporary, std::unique_ptr<TemporaryFile> held)
+      : fd_(fd), path_(std::move(path)), temporary_(std::move(temporary)), held_(std::move(held)) {}
   ~FileSink() override {
-    if (fd_ < 0 || temporary_.empty()) return;
-    close(fd_);
-    unlink(temporary_.c_str());
+    if (fd_ >= 0 && !temporary_.empty()) close(fd_);
   }
   Status write(std::string_view bytes) override {
     while (!bytes.empty()) {
       const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return failed("write");
+      if (n < 0) return failed();
       bytes.remove_prefix(static_cast<size_t>(n));
     }
     return {};
   }
   Status finish() override {
     if (temporary_.empty()) {  // standard output, or a device that is written in place
-      if (fd_ > STDERR_FILENO && close(std::exchange(fd_, -1)) != 0) return failed("write");
+      if (fd_ > STDERR_FILENO && close(std::exchange(fd_, -1)) != 0) return failed();
       return {};
     }
-    if (close(fd_) != 0) {
-      fd_ = -1;
-      unlink(temporary_.c_str());
-      return failed("write");
-    }
-    fd_ = -1;
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) {
-      const Status status = failed("name");
-      unlink(temporary_.c_str());
-      return status;
-    }
+    if (close(std::exchange(fd_, -1)) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) return failed();
     return {};
   }
 
  private:
-  Status failed(const char* what) const {
-    return fail(ErrorCode::kIo, fmt::format("cannot {} {}: {}", what, path_, std::strerror(errno)),
+  Status failed() const {
+    return fail(ErrorCode::kIo, fmt::format("cannot write {}: {}", path_, std::strerror(errno)),
                 "check the folder's permissions and free space");
   }
   int fd_;
   std::string path_, temporary_;
+  std::unique_ptr<TemporaryFile> held_;
 };
 
 class GzipSink final : public Sink {
@@ -150,16 +139,17 @@ class ZstdSink final : public Sink {
 }  // namespace
 
 Result<std::unique_ptr<Sink>> create_file(const std::string& path) {
-  if (path == "-") return std::make_unique<FileSink>(STDOUT_FILENO, "standard output", "");
+  if (path == "-") return std::make_unique<FileSink>(STDOUT_FILENO, "standard output", "", nullptr);
   const OutputPath target = resolve_output(path);
-  const std::string temporary = target.in_place ? "" : fmt::format("{}.{}.tmp", target.path, getpid());
+  const std::string temporary = target.in_place ? "" : temporary_name(target);
+  auto held = std::make_unique<TemporaryFile>(temporary);  // before there is one that could be left behind
   const int fd = target.in_place
                      ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
                      : open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, target.mode);
   if (fd < 0)
     return fail(ErrorCode::kIo, fmt::format("cannot create {}: {}", path, std::strerror(errno)),
                 "check that the folder exists and may be written");
-  std::unique_ptr<Sink> sink = std::make_unique<FileSink>(fd, target.path, temporary);
+  std::unique_ptr<Sink> sink = std::make_unique<FileSink>(fd, target.path, temporary, std::move(held));
   const auto ends = [&](std::string_view suffix) {
     return path.size() > suffix.size() &&
            path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0;

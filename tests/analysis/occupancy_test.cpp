@@ -136,6 +136,20 @@ TEST(Occupancy, FalseZeroIsToldFromASmallGrid) {
   EXPECT_EQ(zero_cause(h200(), launch(128, 255, 0, 1024, 13)), ZeroCause::kNotZero);
 }
 
+TEST(Occupancy, FiguresThatNoDeviceHasLeaveThoseOfItsKind) {
+  trace::DeviceProperties device = h200();
+  const double percent = occupancy(*sm_limits(device), demand(128, 32, 0)).percent;
+  device.max_threads_per_sm = device.max_threads_per_block = 1;
+  EXPECT_EQ(occupancy(*sm_limits(device), demand(128, 32, 0)).percent, percent);
+}
+
+TEST(Occupancy, BlocksBeyondAllNumbersFitNowhere) {
+  trace::KernelConfig config = launch(INT32_MAX, 32, 0, 1, 0);
+  config.block = {INT32_MAX, INT32_MAX, INT32_MAX};
+  EXPECT_EQ(block_demand(config)->threads, INT64_MAX);
+  EXPECT_EQ(occupancy(*sm_limits(h200()), *block_demand(config)).blocks_per_sm, 0);
+}
+
 TEST(Occupancy, AmdNumbersAreNotTakenForNvidias) {
   trace::DeviceProperties device;
   device.compute_major = 9;

@@ -137,6 +137,40 @@ TEST(Links, DuplicateCorrelationTakesTheNearestLaunchBeforeTheWork) {
   EXPECT_EQ(l.diagnostics().count(Diag::kDuplicateCorrelation), 1u);
 }
 
+TEST(Links, OfManyLaunchesWithOneIdTheNearestBeforeTheWorkWhateverTheFileOrder) {
+  for (const uint64_t id : {uint64_t{4}, uint64_t{1} << 60}) {  // in the array of dense ids, and beside it
+    Timeline w;
+    if (id > 4) w.launch(0, 1, 7);  // far from it: no array
+    const EventIndex last = w.launch(300, 310, id);
+    const EventIndex middle = w.launch(200, 210, id);
+    w.launch(200, 220, id);
+    const EventIndex first = w.launch(100, 110, id);
+    const EventIndex before_all = w.kernel(50, 60, id), at_middle = w.kernel(200, 205, id);
+    const EventIndex between = w.kernel(250, 260, id), after_all = w.kernel(900, 910, id);
+    const Trace t = w.builder.finish();
+    const Links l = Links::build(t);
+    EXPECT_EQ(l.launch(before_all), first) << id;
+    EXPECT_EQ(l.launch(at_middle), middle) << id;
+    EXPECT_EQ(l.launch(between), middle) << id;
+    EXPECT_EQ(l.launch(after_all), last) << id;
+    EXPECT_EQ(l.diagnostics().count(Diag::kDuplicateCorrelation), 3u) << id;
+  }
+}
+
+TEST(Links, SpansNestOnlySoDeep) {
+  Timeline w;
+  std::vector<EventIndex> spans;
+  for (int64_t i = 0; i < 2500; ++i) spans.push_back(w.op("f", i, 10'000 - i));
+  const EventIndex after = w.op("after", 20'000, 20'010);
+  const Trace t = w.builder.finish();
+  const Links l = Links::build(t);
+  EXPECT_EQ(l.parent(spans[999]), spans[998]);
+  EXPECT_EQ(l.parent(spans[1000]), spans[999]);
+  EXPECT_EQ(l.parent(spans[2499]), spans[999]);
+  EXPECT_EQ(l.parent(after), kNoEvent);
+  EXPECT_EQ(l.diagnostics().count(Diag::kSpansTooDeep), 1500u);
+}
+
 TEST(Links, SparseCorrelationsLinkAsDenseOnesDo) {
   Timeline w;
   std::vector<EventIndex> calls, kernels;
