@@ -166,6 +166,22 @@ TEST(UnfusedEvents, TheProductIsNamedAfterWhatTheOutputTakes) {
     }
 }
 
+TEST(UnfusedEvents, RowsThatAreWidenedCountAsMemory) {
+  CaseSpec spec = article();
+  spec.B = spec.Hq = spec.Hk = spec.Hv = spec.L = 1;
+  spec.S = 300'000;
+  spec.causal = CausalMode::kNone;
+  const auto bytes = [&](DType dtype, int threads) {
+    spec.dtype = dtype;
+    AttentionCase test(spec);
+    test.request().limits.threads = threads;
+    return static_cast<double>((*plan(test.request(), {{"naive"}}))->workspace_bytes());
+  };
+  // Two buffers of scores; of 16-bit scores also a row in f32 for each thread.
+  EXPECT_LT(bytes(DType::kBF16, 1), 2 * 2 * 3e5 + 4 * 3e5 + 2e6);
+  EXPECT_GE(bytes(DType::kBF16, 1), 2 * 2 * 3e5 + 4 * 3e5);
+}
+
 TEST(UnfusedEvents, TheWorkspaceIsReportedUnlessTheCallerBroughtIt) {
   AttentionCase test(article());
   const auto made = *plan(test.request(), {{"naive"}});

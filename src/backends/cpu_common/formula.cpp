@@ -129,10 +129,15 @@ class FormulaBuilder {
   }
 
   void softmax() {
+    // Rows of 16-bit scores are widened whole: their maximum comes before their sum.
+    const double row_bytes = static_cast<double>(sizeof(T)) * static_cast<double>(r_.kv_len());
+    const size_t rows_at =
+        program_.workspace.reserve(dtype_is_half(r_.q.dtype) ? row_bytes * program_.threads : 0.0);
     add("attnscope::softmax", {scores_},
         {{typed("softmax", r_.q.dtype), EventKind::kKernel, bytes(), bytes(), 4 * elements(), "",
-          [from = scores_, to = spare_](const RunContext& c) -> Status {
-            softmax_step<T>(c.at(from), c.at(to), TensorView{}, c.threads);
+          [from = scores_, to = spare_, rows_at](const RunContext& c) -> Status {
+            softmax_step<T>(c.at(from), c.at(to), TensorView{}, reinterpret_cast<T*>(c.workspace + rows_at),
+                            c.threads);
             return {};
           }}});
     std::swap(scores_, spare_);  // scores_ now holds the weights, spare_ the masked scores
@@ -188,7 +193,8 @@ void refuse_beyond_formula(const Request& r, Refusals& refusals) {
   if (r.limits.splits > 1)
     refusals.add("splits", fmt::format("cannot split the keys into {} parts", r.limits.splits),
                  "leave splits at 0");
-  refuse_if_too_big(r, 2 * score_bytes(r), refusals);
+  const double rows = dtype_is_half(r.q.dtype) ? 4.0 * static_cast<double>(r.kv_len()) : 0.0;
+  refuse_if_too_big(r, 2 * score_bytes(r) + rows * plan_threads(r.limits), refusals);
 }
 
 Result<Program> formula_program(const Request& request, Masking masking) {

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 namespace attnscope::cpu {
 namespace {
@@ -20,14 +19,18 @@ std::byte* address(const TensorView& v, int64_t offset) {
   return static_cast<std::byte*>(v.data) + offset * static_cast<int64_t>(dtype_size(v.dtype));
 }
 
-// fn(b, h, i) for every row of v [B, H, N, D].
+// fn(b, h, i, thread) for every row of v [B, H, N, D]; thread < threads.
 template <typename Fn>
-void for_rows(const TensorView& v, int threads, Fn&& fn) {
+void for_rows_on_threads(const TensorView& v, int threads, Fn&& fn) {
   const int64_t heads = v.size(1), rows = v.size(2);
   const int64_t grain = std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(v.size(3), 1));
-  parallel_for(threads, v.size(0) * heads * rows, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t n = begin; n < end; ++n) fn(n / rows / heads, n / rows % heads, n % rows);
+  parallel_for(threads, v.size(0) * heads * rows, grain, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t n = begin; n < end; ++n) fn(n / rows / heads, n / rows % heads, n % rows, thread);
   });
+}
+template <typename Fn>
+void for_rows(const TensorView& v, int threads, Fn&& fn) {
+  for_rows_on_threads(v, threads, [&](int64_t b, int64_t h, int64_t i, int) { fn(b, h, i); });
 }
 
 int64_t row_offset(const TensorView& v, int64_t b, int64_t h, int64_t i) {
@@ -92,14 +95,6 @@ const uint8_t* keep_bytes(const MaskAccess& m, int64_t offset, int64_t n, uint8_
   if (m.stride_j == 1) return data;
   for (int64_t j = 0; j < n; ++j) chunk[j] = data[j * m.stride_j];
   return chunk;
-}
-
-// Row-sized buffer of the calling thread; grows once.
-template <typename T>
-T* row_buffer(int64_t n) {
-  thread_local std::vector<T> buffer;
-  if (static_cast<int64_t>(buffer.size()) < n) buffer.resize(static_cast<size_t>(n));
-  return buffer.data();
 }
 
 constexpr double kNegInf = -std::numeric_limits<double>::infinity();
@@ -193,12 +188,12 @@ void softcap_step(const TensorView& scores, T cap, int threads) {
 }
 
 template <typename T>
-void softmax_step(const TensorView& src, const TensorView& dst, const TensorView& lse, int threads) {
+void softmax_step(const TensorView& src, const TensorView& dst, const TensorView& lse, T* rows, int threads) {
   const RowKernels<T>& k = row_kernels<T>();
   const int64_t n = src.size(3);
-  for_rows(src, threads, [&](int64_t b, int64_t h, int64_t i) {
+  for_rows_on_threads(src, threads, [&](int64_t b, int64_t h, int64_t i, int thread) {
     const int64_t from = row_offset(src, b, h, i), to = row_offset(dst, b, h, i);
-    T* work = direct<T>(dst) ? dst.as<T>() + to : row_buffer<T>(n);
+    T* work = direct<T>(dst) ? dst.as<T>() + to : rows + thread * n;
     const T* x = src.as<T>() + from;
     if (!direct<T>(src)) {
       k.load(address(src, from), src.dtype, src.stride(3), n, work);
@@ -341,36 +336,45 @@ void select_matmul_step(const TensorView& weights, const TensorView& scores, con
   const int64_t keys = weights.size(3), width = out.size(3),
                 group = weights.size(1) / std::max<int64_t>(v.size(1), 1);
   for_rows(out, threads, [&](int64_t b, int64_t h, int64_t i) {
-    std::vector<T> sum(static_cast<size_t>(width), T{0}), value(static_cast<size_t>(width));
-    std::vector<T> weight(static_cast<size_t>(keys)), score(static_cast<size_t>(keys));
-    k.load(address(weights, row_offset(weights, b, h, i)), weights.dtype, weights.stride(3), keys,
-           weight.data());
-    k.load(address(scores, row_offset(scores, b, h, i)), scores.dtype, scores.stride(3), keys, score.data());
-    for (int64_t j = 0; j < keys; ++j) {
-      const auto at = static_cast<size_t>(j);
-      if (score[at] == static_cast<T>(kNegInf)) {
-        if (std::isnan(static_cast<double>(weight[at]))) sum.assign(sum.size(), weight[at]);
-        continue;
+    const int64_t weight_row = row_offset(weights, b, h, i), score_row = row_offset(scores, b, h, i);
+    T sum[kChunk], value[kChunk], weight[kChunk], score[kChunk];
+    for (int64_t e0 = 0; e0 < width; e0 += kChunk) {
+      const int64_t columns = std::min(kChunk, width - e0);
+      std::fill_n(sum, columns, T{0});
+      for (int64_t j = 0; j < keys; ++j) {
+        const int64_t at = j % kChunk, here = std::min(kChunk, keys - j);
+        if (at == 0) {
+          k.load(address(weights, weight_row + j * weights.stride(3)), weights.dtype, weights.stride(3), here,
+                 weight);
+          k.load(address(scores, score_row + j * scores.stride(3)), scores.dtype, scores.stride(3), here,
+                 score);
+        }
+        if (score[at] == static_cast<T>(kNegInf)) {
+          if (std::isnan(static_cast<double>(weight[at]))) std::fill_n(sum, columns, weight[at]);
+          continue;
+        }
+        k.load(address(v, row_offset(v, b, h / group, j) + e0 * v.stride(3)), v.dtype, v.stride(3), columns,
+               value);
+        for (int64_t e = 0; e < columns; ++e) sum[e] += weight[at] * value[e];
       }
-      k.load(address(v, row_offset(v, b, h / group, j)), v.dtype, v.stride(3), width, value.data());
-      for (size_t e = 0; e < sum.size(); ++e) sum[e] += weight[at] * value[e];
+      k.store(sum, columns, address(out, row_offset(out, b, h, i) + e0 * out.stride(3)), out.dtype,
+              out.stride(3));
     }
-    k.store(sum.data(), width, address(out, row_offset(out, b, h, i)), out.dtype, out.stride(3));
   });
 }
 
-#define ATTNSCOPE_INSTANTIATE(T)                                                               \
-  template void scale_step<T>(const TensorView&, T, const TensorView&, int);                   \
-  template void mask_step<T>(const TensorView&, const Geometry&, const MaskAccess*, int);      \
-  template void bias_step<T>(const TensorView&, const MaskAccess&, const TensorView&, int);    \
-  template void softcap_step<T>(const TensorView&, T, int);                                    \
-  template void softmax_step<T>(const TensorView&, const TensorView&, const TensorView&, int); \
-  template void dropout_step<T>(const TensorView&, double, uint64_t, uint64_t, int);           \
-  template void drop_all_step<T>(const TensorView&, const TensorView&, int);                   \
-  template void is_neg_inf_step<T>(const TensorView&, const TensorView&, int);                 \
-  template void where_step<T>(const MaskAccess&, T, T, const TensorView&, int);                \
-  template bool finite_step<T>(const TensorView&, int);                                        \
-  template void select_matmul_step<T>(const TensorView&, const TensorView&, const TensorView&, \
+#define ATTNSCOPE_INSTANTIATE(T)                                                                   \
+  template void scale_step<T>(const TensorView&, T, const TensorView&, int);                       \
+  template void mask_step<T>(const TensorView&, const Geometry&, const MaskAccess*, int);          \
+  template void bias_step<T>(const TensorView&, const MaskAccess&, const TensorView&, int);        \
+  template void softcap_step<T>(const TensorView&, T, int);                                        \
+  template void softmax_step<T>(const TensorView&, const TensorView&, const TensorView&, T*, int); \
+  template void dropout_step<T>(const TensorView&, double, uint64_t, uint64_t, int);               \
+  template void drop_all_step<T>(const TensorView&, const TensorView&, int);                       \
+  template void is_neg_inf_step<T>(const TensorView&, const TensorView&, int);                     \
+  template void where_step<T>(const MaskAccess&, T, T, const TensorView&, int);                    \
+  template bool finite_step<T>(const TensorView&, int);                                            \
+  template void select_matmul_step<T>(const TensorView&, const TensorView&, const TensorView&,     \
                                       const TensorView&, int)
 ATTNSCOPE_INSTANTIATE(float);
 ATTNSCOPE_INSTANTIATE(double);

@@ -24,9 +24,10 @@ template <typename T>
 void softcap_step(const TensorView& scores, T cap, int threads);
 
 // dst = softmax of each row of src: exp(x − max)/Σ, NaN in a row without any finite score. lse (may be null
-// data): [B, H, L], −inf for a row of −inf only.
+// data): [B, H, L], −inf for a row of −inf only. rows: space for a row of T a thread, not needed when dst
+// holds T.
 template <typename T>
-void softmax_step(const TensorView& src, const TensorView& dst, const TensorView& lse, int threads);
+void softmax_step(const TensorView& src, const TensorView& dst, const TensorView& lse, T* rows, int threads);
 template <typename T>
 void dropout_step(const TensorView& weights, double p, uint64_t seed, uint64_t offset, int threads);
 

@@ -255,13 +255,13 @@ class MathBuilder {
     const Operand rows = make(DType::kBool, {sizes[0], sizes[1], sizes[2], 1});
     const Operand zero = make(type_, {1, 1, 1, 1});
     std::vector<Kernel> kernels;
-    kernels.push_back({typed("softmax"), EventKind::kKernel, scores_.bytes(), weights_.bytes(),
-                       4 * scores_.view.numel(), "",
-                       [from = scores_, to = weights_](const RunContext& c) -> Status {
-                         softmax_step<T>(c.at(from), c.at(to),
-                                         c.request.wants.lse ? c.outputs.lse : TensorView{}, c.threads);
-                         return {};
-                       }});
+    kernels.push_back(
+        {typed("softmax"), EventKind::kKernel, scores_.bytes(), weights_.bytes(), 4 * scores_.view.numel(),
+         "", [from = scores_, to = weights_](const RunContext& c) -> Status {
+           softmax_step<T>(c.at(from), c.at(to), c.request.wants.lse ? c.outputs.lse : TensorView{}, nullptr,
+                           c.threads);
+           return {};
+         }});
     kernels.push_back({typed("isneginf"), EventKind::kKernel, scores_.bytes(), flags.bytes(), 0, "",
                        [from = scores_, flags](const RunContext& c) -> Status {
                          is_neg_inf_step<T>(c.at(from), c.at(flags), c.threads);
