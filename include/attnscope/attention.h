@@ -199,9 +199,9 @@ struct ChooseOptions {
 };
 
 struct RunOptions {
-  void* stream = nullptr;  // cudaStream_t; ignored on the CPU
-  void* workspace =
-      nullptr;  // caller's, of at least workspace_bytes; null = taken from the allocator, visibly
+  void* stream = nullptr;     // cudaStream_t; ignored on the CPU
+  void* workspace = nullptr;  // caller's, of at least Plan::workspace_bytes(), aligned to 64 bytes (CUDA:
+                              // 256); null = taken from the allocator, visibly
   size_t workspace_bytes = 0;
 };
 

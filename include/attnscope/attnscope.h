@@ -117,8 +117,8 @@ ATTNSCOPE_API void attnscope_plan_destroy(attnscope_plan* plan);
 ATTNSCOPE_API const char* attnscope_plan_backend(const attnscope_plan* plan);  /* lives as long as the plan */
 ATTNSCOPE_API const char* attnscope_plan_describe(const attnscope_plan* plan); /* lives as long as the plan */
 ATTNSCOPE_API size_t attnscope_plan_workspace_bytes(const attnscope_plan* plan);
-/* workspace: NULL = taken from the allocator. The request must have the sizes, strides and flags of the
- * plan's. */
+/* workspace: aligned to 64 bytes (CUDA: 256); NULL = taken from the allocator. The request must have the
+ * sizes, strides and flags of the plan's. */
 ATTNSCOPE_API int attnscope_plan_run(const attnscope_plan* plan, const attnscope_request* request,
                                      const attnscope_tensor* out, const attnscope_tensor* lse, void* stream,
                                      void* workspace, size_t workspace_bytes);

@@ -107,7 +107,7 @@ TEST(Choose, EveryRefusalIsThereEvenWithAWinner) {
             (std::vector<std::string>{"overwrites-saved-value", "softcap", "dropout"}));
 }
 
-TEST(Refuse, EveryCodeOfTheUnfusedBackends) {
+TEST(Refuse, EveryCode) {
   const auto expect = [](const char* backend, const char* code, auto spoil, CaseSpec spec = base()) {
     AttentionCase test(spec);
     spoil(test.request());
@@ -131,6 +131,15 @@ TEST(Refuse, EveryCodeOfTheUnfusedBackends) {
     expect(name, "paged-cache", [](Request&) {}, paged);
   }
   expect("inplace", "overwrites-saved-value", [](Request& r) { r.wants.gradients = true; });
+  CaseSpec wide = base();
+  wide.dtype = DType::kF64;
+  for (const char* name : {"flash", "efficient"}) {
+    expect(name, "dtype", [](Request&) {}, wide);
+    expect(name, "sinks", [&](Request& r) { r.sinks = sinks; });
+    expect(name, "alibi", [&](Request& r) { r.alibi_slopes = sinks; });
+    expect(name, "score-program", [](Request& r) { r.score_program = "score"; });
+    expect(name, "too-big-for-memory", [](Request& r) { r.limits.memory_bytes = 1000; });
+  }
   for (const char* name : {"naive", "inplace", "math"}) {
     expect(name, "sinks", [&](Request& r) { r.sinks = sinks; });
     expect(name, "alibi", [&](Request& r) { r.alibi_slopes = sinks; });
