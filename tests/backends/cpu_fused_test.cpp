@@ -344,6 +344,34 @@ TEST(CpuFused, RandomRequestsMatchTheOracle) {
   }
 }
 
+// Few query rows: K and V are read where they lie. One to eight rows a K head, head sizes that fill registers
+// and others, keys that fill blocks and not, dense and in pages.
+TEST(CpuFused, FewRowsMatchTheOracle) {
+  uint64_t n = 0;
+  for (const DType t : kTypes)
+    for (const int64_t group : {1, 2, 3, 4, 7})
+      for (const int64_t e : {64, 128, 200})
+        for (const int64_t keys : {1, 33, 256, 545}) {
+          if (testing::thinned_out(++n, 5)) continue;
+          const int64_t ev = n % 3 == 0 ? 72 : e, page = n % 2 == 0 ? 16 : 24,
+                        pages = (keys + page - 1) / page;
+          Case dense = plain(t, 1, 2 * group, 2, 1, keys, e, ev);
+          check(dense);
+          Case paged =
+              plain(t, pages, 2 * group, 2, 1, page, e, ev);  // the cache is what plain calls K and V
+          paged.request.q = paged.dense(t, {1, 2 * group, 1, e});
+          fill_normal(paged.request.q, 1);
+          paged.make_outputs(paged.dense(t, {1, 2 * group, 1, ev}));
+          paged.request.paging.page_size = page;
+          paged.request.paging.block_table = paged.dense(DType::kI32, {1, pages});
+          for (int64_t i = 0; i < pages; ++i)
+            paged.request.paging.block_table.as<int32_t>()[i] = static_cast<int32_t>(pages - 1 - i);
+          paged.request.lengths.kv_lengths = paged.ints({keys});
+          paged.text = "pages of " + std::to_string(page) + ", S" + std::to_string(keys);
+          check(paged);
+        }
+}
+
 TEST(CpuFused, MaskedNanNeverMatters) {
   for (const DType t : kTypes)
     for (const int64_t len : {1, 3, 40}) {  // streamed and packed

@@ -45,104 +45,104 @@ struct DotStreamEngine {
       }
     }
   }
-  static void load_block(const Frame&, Block*) {}
+  static void load_block(const Frame& f, Block* b) { list_block(f, *b); }
   static bool values_finite(const Frame& f, const Block& b) {
     return StreamEngine<BF16>::values_finite(f, b);
   }
 
   static void scores(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end) {
-    if (rows > 2) return scores_of<4>(f, b, row0, begin, end);
-    if (rows > 1) return scores_of<2>(f, b, row0, begin, end);
-    scores_of<1>(f, b, row0, begin, end);
+    scores_of_rows<DotStreamEngine>(f, b, row0, rows, begin, end);
   }
   static void accumulate(const Frame& f, const Block& b, int64_t row0, int rows, int64_t begin, int64_t end,
                          const float* alpha) {
-    // A few keys at a time for all pairs of rows: whole V rows are read in order, and again from L1.
-    constexpr int64_t kKeysAtOnce = 64;
-    const float one[kStreamRows] = {1.0f, 1.0f, 1.0f, 1.0f};
-    for (int64_t j = begin; j < end; j += kKeysAtOnce) {
-      const int64_t stop = min_of(end, j + kKeysAtOnce);
-      for (int r = 0; r < rows; r += 2) {
-        const float* factor = j == begin ? alpha + r : one;
-        if (rows - r > 1)
-          accumulate_of<2, 4>(f, b, row0, r, j, stop, factor);
-        else
-          accumulate_of<1, 4>(f, b, row0, r, j, stop, factor);
-      }
-    }
+    accumulate_rows<DotStreamEngine>(f, b, row0, rows, begin, end, alpha);
   }
   static float weight_at(const Frame& f, int r, int64_t j) { return DotEngine::weight_at(f, r, j); }
   static float value_at(const Frame& f, const Block& b, int64_t j, int64_t d) {
     return StreamEngine<BF16>::value_at(f, b, j, d);
   }
 
- private:
-  template <int R>
-  [[gnu::noinline]] static void scores_of(const Frame& f, const Block& b, int64_t row0, int64_t begin,
-                                          int64_t end) {
-    constexpr int kKeys = kW / R;
-    const int64_t depth = f.layout.depth, dim = f.p.head_dim, whole = dim / 32 * 32;
-    const int64_t last_key = f.t.key_end - 1, ahead = max_of<int64_t>(kKeys, kAheadBytes / (2 * dim + 1));
-    const __mmask32 tail = (uint32_t{1} << (dim - whole)) - 1;
-    const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
-    for (int64_t j = begin; j < end; j += kKeys) {
-      const char* k[kKeys];
-      for (int i = 0; i < kKeys; ++i) {
-        k[i] = b.k.row(b.key0 + min_of(j + i, b.n - 1));  // past the end: any row, its score is not used
-        prefetch_line(b.k.row(min_of(b.key0 + j + i + ahead, last_key)), 2 * dim);
-      }
-      vf acc[kW];
-      ATTNSCOPE_UNROLL
-      for (int i = 0; i < kW; ++i) acc[i] = vset(0.0f);
-      ATTNSCOPE_UNROLL
-      for (int i = 0; i < kKeys; ++i) {  // key by key: lines are touched in address order
-        for (int64_t d = 0; d < whole; d += 32) {
-          const __m512i x = load_bits(k[i] + 2 * d);
-          ATTNSCOPE_UNROLL
-          for (int r = 0; r < R; ++r)
-            acc[r * kKeys + i] = dot_pairs(acc[r * kKeys + i], load_bits(q + r * depth + d), x);
-        }
-        if (whole < dim) {
-          const __m512i x = _mm512_maskz_loadu_epi16(tail, k[i] + 2 * whole);
-          ATTNSCOPE_UNROLL
-          for (int r = 0; r < R; ++r)
-            acc[r * kKeys + i] = dot_pairs(acc[r * kKeys + i], load_bits(q + r * depth + whole), x);
-        }
-      }
-      float sums[kW];
-      vstore(sums, reduce_each(acc));
-      ATTNSCOPE_UNROLL
-      for (int r = 0; r < R; ++r)
-        __builtin_memcpy(f.s.scores + r * kScoreStride + j, sums + r * kKeys, kKeys * sizeof(float));
-    }
-    for (int r = 0; r < R; ++r) {
-      vf m = vset(-kInfinity);
-      for (int64_t j = begin; j < end; j += kW) m = vmax(vload(f.s.scores + r * kScoreStride + j), m);
-      vstore(f.s.tile_max + r * kW, m);
+  // See StreamEngine. N groups of 32 columns at a time.
+  template <int R, class Rows>
+  [[gnu::noinline]] static void pass(const Frame& f, const Rows& v, int64_t row0, int row, int64_t begin,
+                                     int64_t end, const float* alpha, Ask ask) {
+    constexpr int kGroups = 4;
+    const int64_t dim = f.p.value_dim;
+    int64_t d = 0;
+    for (; d + 32 * kGroups <= dim; d += 32 * kGroups, ask.each = 0)
+      columns<R, kGroups>(f, v, row0, row, begin, end, alpha, d, ask,
+                          [](const char* at) { return load_bits(at); });
+    for (; d < dim; d += 32, ask.each = 0) {
+      const __mmask32 mask = dim - d >= 32 ? ~uint32_t{0} : (uint32_t{1} << (dim - d)) - 1;
+      columns<R, 1>(f, v, row0, row, begin, end, alpha, d, ask,
+                    [=](const char* at) { return _mm512_maskz_loadu_epi16(mask, at); });
     }
   }
 
-  // N groups of 32 columns at a time.
-  template <int R, int N>
-  [[gnu::noinline]] static void accumulate_of(const Frame& f, const Block& b, int64_t row0, int row,
-                                              int64_t begin, int64_t end, const float* alpha) {
-    const int64_t dim = f.p.value_dim;
-    int64_t d = 0;
-    for (; d + 32 * N <= dim; d += 32 * N)
-      value_columns<R, N>(f, b, row0, row, begin, end, alpha, d,
-                          [](const char* at) { return load_bits(at); });
-    for (; d < dim; d += 32) {
-      const __mmask32 mask = dim - d >= 32 ? ~uint32_t{0} : (uint32_t{1} << (dim - d)) - 1;
-      value_columns<R, 1>(f, b, row0, row, begin, end, alpha, d,
-                          [=](const char* at) { return _mm512_maskz_loadu_epi16(mask, at); });
-    }
+  template <int R, class Rows>
+  static void scores_of(const Frame& f, const Block& b, const Rows& k, int64_t row0, int64_t begin,
+                        int64_t end) {
+    if (f.p.head_dim == 128) return scores_at<R, 4>(f, b, k, row0, begin, end);
+    if (f.p.head_dim == 64) return scores_at<R, 2>(f, b, k, row0, begin, end);
+    scores_at<R, 0>(f, b, k, row0, begin, end);
   }
-  template <int R, int N, typename Load>
-  ATTNSCOPE_INLINE static void value_columns(const Frame& f, const Block& b, int64_t row0, int row,
-                                             int64_t begin, int64_t end, const float* alpha, int64_t d,
-                                             Load load_value) {
-    const int64_t width = f.layout.value_width, value_bytes = 2 * f.p.value_dim;
-    const int64_t last_key = f.t.key_end - 1, ahead = kAheadBytes / (value_bytes + 1) + 1;
+
+ private:
+  // kWords: head_dim / 32 when the queries fit registers, else 0. Key by key, so that lines are touched in
+  // the order of their addresses; the accumulators of two keys are added across at once, to free their
+  // registers.
+  template <int R, int kWords, class Rows>
+  [[gnu::noinline]] static void scores_at(const Frame& f, const Block& b, const Rows& k, int64_t row0,
+                                          int64_t begin, int64_t end) {
+    constexpr int kKeys = kW / R;
+    const int64_t depth = f.layout.depth, dim = f.p.head_dim, whole = dim / 32 * 32;
+    const int64_t key_bytes = b.key_bytes, ahead = rows_ahead(key_bytes);
+    const __mmask32 tail = (uint32_t{1} << (dim - whole)) - 1;
+    const uint16_t* q = static_cast<const uint16_t*>(f.s.q_panels) + row0 * depth;
+    [[maybe_unused]] __m512i held[R][kWords > 0 ? kWords : 1];
+    ATTNSCOPE_UNROLL
+    for (int r = 0; r < R; ++r) ATTNSCOPE_UNROLL
+    for (int d = 0; d < kWords; ++d) held[r][d] = load_bits(q + r * depth + 32 * d);
+
+    const auto dots = [&](const char* key, vf acc[R]) __attribute__((always_inline)) {
+      ATTNSCOPE_UNROLL
+      for (int r = 0; r < R; ++r) acc[r] = vset(0.0f);
+      const auto step = [&](__m512i x, auto query) __attribute__((always_inline)) {
+        ATTNSCOPE_UNROLL
+        for (int r = 0; r < R; ++r) acc[r] = dot_pairs(acc[r], query(r), x);
+      };
+      if constexpr (kWords > 0) {
+        ATTNSCOPE_UNROLL
+        for (int d = 0; d < kWords; ++d) step(load_bits(key + 64 * d), [&](int r) { return held[r][d]; });
+      } else {
+        for (int64_t d = 0; d < whole; d += 32)
+          step(load_bits(key + 2 * d), [&](int r) { return load_bits(q + r * depth + d); });
+        if (whole < dim)
+          step(_mm512_maskz_loadu_epi16(tail, key + 2 * whole),
+               [&](int r) { return load_bits(q + r * depth + whole); });
+      }
+    };
+    for (int64_t j = begin; j < end; j += kKeys) {
+      vf sums[kW / 2];
+      ATTNSCOPE_UNROLL
+      for (int i = 0; i < kKeys; i += 2) {
+        vf first[R], second[R];
+        prefetch_line(k.ahead(j + i + ahead), kWords > 0 ? 64 * kWords : key_bytes);
+        dots(k.row(j + i), first);
+        prefetch_line(k.ahead(j + i + 1 + ahead), kWords > 0 ? 64 * kWords : key_bytes);
+        dots(k.row(j + i + 1), second);
+        ATTNSCOPE_UNROLL
+        for (int r = 0; r < R; ++r) sums[(r * kKeys + i) / 2] = add_across<1>(first[r], second[r]);
+      }
+      put_scores<R>(f.s.scores + j, reduce_from<2>(sums));
+    }
+    put_maxima(f, R, begin, end);
+  }
+
+  template <int R, int N, class Rows, typename Load>
+  ATTNSCOPE_INLINE static void columns(const Frame& f, const Rows& v, int64_t row0, int row, int64_t begin,
+                                       int64_t end, const float* alpha, int64_t d, Ask ask, Load load_value) {
+    const int64_t width = f.layout.value_width;
     float* o = f.s.values + (row0 + row) * width + d;
     const uint16_t* w = f.s.weights + row * kScoreStride;
     ColumnPair acc[R][N];
@@ -154,23 +154,20 @@ struct DotStreamEngine {
         acc[r][i] = to_interleaved(vset(alpha[r]) * vload(at), vset(alpha[r]) * vload(at + kW));
       }
     }
-    for (int64_t j = begin; j < end; j += 2) {  // begin is even; the weight past an odd end is 0
-      const char* line0 = b.v.row(b.key0 + j) + 2 * d;
-      const char* line1 = j + 1 < end ? b.v.row(b.key0 + j + 1) + 2 * d : nullptr;
-      if (d == 0 && row == 0) {
-        prefetch_line(b.v.row(min_of(b.key0 + j + ahead, last_key)), value_bytes);
-        prefetch_line(b.v.row(min_of(b.key0 + j + 1 + ahead, last_key)), value_bytes);
-      }
+    for (int64_t j = begin; j < end; j += 2) {
+      ask_for(v, &ask);
+      const char *even = v.row(j) + 2 * d, *odd = v.row(j + 1) + 2 * d;
+      __m512i weights[R];
+      ATTNSCOPE_UNROLL
+      for (int r = 0; r < R; ++r) weights[r] = broadcast_pair(w + r * kScoreStride + j);
       ATTNSCOPE_UNROLL
       for (int i = 0; i < N; ++i) {
-        const __m512i x = load_value(line0 + 64 * i);
-        const __m512i y = line1 ? load_value(line1 + 64 * i) : _mm512_setzero_si512();
+        const __m512i x = load_value(even + 64 * i), y = load_value(odd + 64 * i);
         const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
         ATTNSCOPE_UNROLL
         for (int r = 0; r < R; ++r) {
-          const __m512i weights = broadcast_pair(w + r * kScoreStride + j);
-          acc[r][i].low = dot_pairs(acc[r][i].low, weights, low);
-          acc[r][i].high = dot_pairs(acc[r][i].high, weights, high);
+          acc[r][i].low = dot_pairs(acc[r][i].low, weights[r], low);
+          acc[r][i].high = dot_pairs(acc[r][i].high, weights[r], high);
         }
       }
     }

@@ -8,7 +8,8 @@ namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 // Distance between rows of the score tile: a constant, so that row addresses are displacements, and not a
 // power of two, so that a column of rows spreads over the L1 sets.
 inline constexpr int kScoreStride = kMaxBlockKeys + 16;
-inline constexpr int kRowMax = 32;  // most rows of any register tile (AMX)
+inline constexpr int kRowMax = 32;      // most rows of any register tile (AMX)
+inline constexpr int kMostAhead = 128;  // most rows that are asked for ahead of a row that is read in place
 
 // How an engine wants the weights: f32 in place of the scores; bf16, neighbours in pairs; or cut into bf16
 // pieces without a remainder (see engine_amx_split.h).
@@ -99,20 +100,22 @@ struct Carver {
 };
 
 struct Scratch {
-  void* q_panels;     // scaled queries, layout of the engine
-  void* k_panels;     // [keys / kPanel][depth] × kPanel
-  void* v_panels;     // [value_width / kPanel][keys] × kPanel
-  float* values;      // [rows][value_width] f32 accumulators
-  float* maximum;     // [rows]
-  float* sums;        // [rows][kW]: lanes are added up at the end
-  float* scores;      // [row_tile][kScoreStride]; becomes the weights in f32 kernels
-  uint16_t* weights;  // [pieces][row_tile][kScoreStride] bf16 weights of native kernels
-  float* tile_max;    // [row_tile][kW] running maxima of the tile
-  float* row;         // [kMaxBlockKeys] one mask row, or one gathered line
-  uint32_t* words;    // [kMaxBlockKeys + 8] dropout words
-  uint8_t* kept;      // [row_tile][kMaxBlockKeys], see accumulate_kept
-  float* product;     // [row_tile][kPanel] of engines that add a block's product to the values at once
-  uint8_t* odd_rows;  // [rows] queries that such engines do not take as they are
+  void* q_panels;        // scaled queries, layout of the engine
+  void* k_panels;        // [keys / kPanel][depth] × kPanel
+  void* v_panels;        // [value_width / kPanel][keys] × kPanel
+  float* values;         // [rows][value_width] f32 accumulators
+  float* maximum;        // [rows]
+  float* sums;           // [rows][kW]: lanes are added up at the end
+  float* scores;         // [row_tile][kScoreStride]; becomes the weights in f32 kernels
+  uint16_t* weights;     // [pieces][row_tile][kScoreStride] bf16 weights of native kernels
+  float* tile_max;       // [row_tile][kW] running maxima of the tile
+  float* row;            // [kMaxBlockKeys] one mask row, or one gathered line
+  uint32_t* words;       // [kMaxBlockKeys + 8] dropout words
+  uint8_t* kept;         // [row_tile][kMaxBlockKeys], see accumulate_kept
+  float* product;        // [row_tile][kPanel] of engines that add a block's product to the values at once
+  uint8_t* odd_rows;     // [rows] queries that such engines do not take as they are
+  const char** k_lines;  // [kMaxBlockKeys + kMostAhead] where the rows of the block lie and those after it,
+  const char** v_lines;  // for engines that read them there
   char* end;
 };
 
@@ -134,6 +137,8 @@ inline Scratch carve(const Problem& p, const Layout& l, int64_t element_bytes, v
   s.kept = c.take<uint8_t>(l.row_tile * kMaxBlockKeys);
   s.product = c.take<float>(l.row_tile * kPanel);
   s.odd_rows = c.take<uint8_t>(l.rows);
+  s.k_lines = c.take<const char*>(kMaxBlockKeys + kMostAhead);
+  s.v_lines = c.take<const char*>(kMaxBlockKeys + kMostAhead);
   s.end = c.at;
   return s;
 }

@@ -396,15 +396,45 @@ ATTNSCOPE_INLINE void transpose(vf x[kW]) {
   }
 }
 
+// Lanes kStep apart of two vectors added up. Of each pair of runs of kStep lanes a's sums come first, then
+// b's; after steps 1, 2, 4 … over neighbours a lane of what is left is the sum of all lanes of one vector.
+template <int kStep>
+ATTNSCOPE_INLINE vf add_across(vf a, vf b) {
+#if defined(__AVX512F__)
+  // Blends go to any port, two-source permutes only to those that multiply-adds need too.
+  constexpr __mmask16 kUpper = kStep == 1 ? 0xaaaa : kStep == 2 ? 0xcccc : kStep == 4 ? 0xf0f0 : 0xff00;
+  const vf kept = _mm512_mask_blend_ps(kUpper, a, b), other = _mm512_mask_blend_ps(kUpper, b, a);
+  if constexpr (kStep == 1) return kept + _mm512_permute_ps(other, 0xb1);
+  if constexpr (kStep == 2) return kept + _mm512_permute_ps(other, 0x4e);
+  if constexpr (kStep == 4) return kept + _mm512_shuffle_f32x4(other, other, 0xb1);
+  return kept + _mm512_shuffle_f32x4(other, other, 0x4e);
+#elif defined(__AVX2__)
+  constexpr int kUpper = kStep == 1 ? 0xaa : kStep == 2 ? 0xcc : 0xf0;
+  const vf kept = _mm256_blend_ps(a, b, kUpper), other = _mm256_blend_ps(b, a, kUpper);
+  if constexpr (kStep == 1) return kept + _mm256_permute_ps(other, 0xb1);
+  if constexpr (kStep == 2) return kept + _mm256_permute_ps(other, 0x4e);
+  return kept + _mm256_permute2f128_ps(other, other, 1);
+#else
+  if constexpr (kStep == 1) return vf{a[0] + a[1], b[0] + b[1], a[2] + a[3], b[2] + b[3]};
+  return vf{a[0] + a[2], a[1] + a[3], b[0] + b[2], b[1] + b[3]};
+#endif
+}
+
+// What add_across leaves of neighbours in x[0 … kW/kStep): lane i of the result is Σ of the i-th vector.
+template <int kStep>
+ATTNSCOPE_INLINE vf reduce_from(vf* x) {
+  if constexpr (kStep == kW) {
+    return x[0];
+  } else {
+    ATTNSCOPE_UNROLL
+    for (int i = 0; i < kW / kStep / 2; ++i) x[i] = add_across<kStep>(x[2 * i], x[2 * i + 1]);
+    return reduce_from<2 * kStep>(x);
+  }
+}
+
 // Sums each of kW vectors: lane i of the result is Σ of x[i].
 ATTNSCOPE_INLINE vf reduce_each(vf x[kW]) {
-  ATTNSCOPE_UNROLL
-  for (int n = kW; n > 1; n /= 2) {
-    ATTNSCOPE_UNROLL
-    for (int i = 0; i < n / 2; ++i)
-      x[i] = interleave_low(x[i], x[i + n / 2]) + interleave_high(x[i], x[i + n / 2]);
-  }
-  return x[0];
+  return reduce_from<1>(x);
 }
 
 }  // namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS
