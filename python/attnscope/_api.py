@@ -37,7 +37,7 @@ def _take_text(pointer):
     return json.loads(text)
 
 
-def _describe(tensor):
+def _describe(tensor, written=False):
     """A Tensor struct over a framework's tensor (torch: data_ptr, stride(); NumPy: the array interface)."""
     shape = tuple(tensor.shape)
     if hasattr(tensor, "data_ptr"):
@@ -46,7 +46,9 @@ def _describe(tensor):
         index = tensor.device.index or 0
     else:
         interface = tensor.__array_interface__
-        data = interface["data"][0]
+        data, read_only = interface["data"]
+        if written and read_only:
+            raise TypeError("an output is read-only; give an array that may be written")
         if any(s % tensor.itemsize for n, s in zip(shape, tensor.strides) if n > 1):
             raise TypeError(f"strides of {tuple(tensor.strides)} bytes are no whole elements of {tensor.dtype}")
         strides = tuple(s // tensor.itemsize for s in tensor.strides)
@@ -131,8 +133,8 @@ def sdpa(q, k, v, *, backends=None, out=None, lse=False, causal=None, scale=None
     call = _Call(q, k, v, causal=causal, scale=scale, lse=lse, **options)
     made, logsum = _new_outputs(q, v, lse) if out is None or lse else (out, None)
     out = made if out is None else out
-    o = _describe(out)
-    s = C.byref(_describe(logsum)) if lse else None
+    o = _describe(out, written=True)
+    s = C.byref(_describe(logsum, written=True)) if lse else None
     _check(_lib.attnscope_sdpa(C.byref(call.request), _names(backends), C.byref(o), s, _stream_reader(q)()))
     return (out, logsum) if lse else out
 
@@ -179,8 +181,8 @@ class Plan:
         return self._bind(self._call, out, lse, workspace)
 
     def _bind(self, bound, out, lse, workspace):
-        o = _describe(out)
-        s = _describe(lse) if lse is not None else None
+        o = _describe(out, written=True)
+        s = _describe(lse, written=True) if lse is not None else None
         run, handle, request = _lib.attnscope_plan_run, self._handle, C.byref(bound.request)
         o_pointer, s_pointer = C.byref(o), C.byref(s) if s is not None else None
         memory = workspace.data_ptr() if workspace is not None else None

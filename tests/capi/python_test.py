@@ -95,5 +95,15 @@ class Loader(unittest.TestCase):
                 names = {e["name"] for e in json.load(file)["traceEvents"]}
             self.assertTrue({"attn_fwd", "attnscope::naive"} <= names)
 
+    def test_an_output_that_may_not_be_written_is_an_error(self):
+        q, k, v, out = inputs()
+        address, _ = out.__array_interface__["data"]
+        out.__array_interface__ = {"data": (address, True)}
+        with self.assertRaises(TypeError):
+            attnscope.sdpa(q, k, v, out=out)
+        with self.assertRaises(TypeError):
+            attnscope.Plan(q, k, v).run(q, k, v, out)
+        self.assertTrue(all(math.isnan(x) for x in out.memory))
+
 
 unittest.main()
