@@ -271,12 +271,12 @@ void Comparison::find(Contender& c) {
 CostModel Comparison::with_lengths(CostModel cost) const {
   const Problem& p = request_.problem;
   if (p.lengths.empty()) return cost;
-  cost.flops = cost.min_bytes = 0;
+  cost.flops = 0;
+  cost.min_bytes = mask_bytes(p);
   for (int64_t b = 0; b < p.batch; ++b) {
     Problem one = p;
     one.batch = 1;
     one.kv_len = p.lengths[static_cast<size_t>(b)];
-    if (one.kv_len == 0) continue;
     one.lengths.clear();
     one.mask_kind = MaskKind::kNone;
     const Result<Request> request = request_shape(one);

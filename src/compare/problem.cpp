@@ -155,11 +155,13 @@ int formula_kernels(const Problem& p) {
   return 4 + (masked ? 1 : 0) + (p.softcap > 0 ? 1 : 0) + (p.dropout > 0 ? 1 : 0);
 }
 
+double mask_bytes(const Problem& p) {
+  return p.mask_kind == MaskKind::kNone ? 0.0 : bytes_of(p.mask_sizes, mask_dtype(p));
+}
+
 double tensor_bytes(const Problem& p) {
-  double bytes = bytes_of(q_sizes(p), p.dtype) + bytes_of(k_sizes(p), p.dtype) +
-                 bytes_of(v_sizes(p), p.dtype) + bytes_of(out_sizes(p), p.dtype);
-  if (p.mask_kind != MaskKind::kNone) bytes += bytes_of(p.mask_sizes, mask_dtype(p));
-  return bytes;
+  return bytes_of(q_sizes(p), p.dtype) + bytes_of(k_sizes(p), p.dtype) + bytes_of(v_sizes(p), p.dtype) +
+         bytes_of(out_sizes(p), p.dtype) + mask_bytes(p);
 }
 
 Result<Request> request_shape(const Problem& p) {

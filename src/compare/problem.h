@@ -50,6 +50,7 @@ std::string as_options(const Problem& problem);
 // and dropout where asked for. This is the guess for what is not fused.
 int formula_kernels(const Problem& problem);
 
+double mask_bytes(const Problem& problem);
 // Bytes of q, k, v, mask and the output.
 double tensor_bytes(const Problem& problem);
 

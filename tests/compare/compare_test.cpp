@@ -69,6 +69,25 @@ TEST(Compare, MathTakesTwentyKernelsForCausalBf16) {
   EXPECT_EQ(result.find("math")->counts.kernels, 20);
 }
 
+TEST(Compare, LengthsCountTheKeysThatThereAre) {
+  CompareRequest request = request_of(DType::kF32, CausalMode::kNone);
+  Problem& p = request.problem;
+  p.batch = 3;
+  p.lengths = {64, 0, 10};
+  p.mask_kind = MaskKind::kBool;
+  p.mask_sizes = {1, 1, 64, 64};
+  request.variants = {"flash", "math"};
+  const CompareResult result = run(request);
+  const double rows = 2 * 64, keys = 64 + 10;
+  const double bytes = 4 * 3 * rows * (32 + 32) + 4 * 2 * keys * (32 + 32) + 64 * 64;
+  EXPECT_EQ(result.expectation.flops, 2 * rows * keys * (32 + 32));
+  EXPECT_EQ(result.expectation.min_bytes, bytes);
+  for (const VariantResult& v : result.variants) {
+    EXPECT_TRUE(v.ok()) << v.name;
+    EXPECT_EQ(v.cost.min_bytes, bytes) << v.name;
+  }
+}
+
 TEST(Compare, TheTraceHoldsExactlyWhatIsCounted) {
   const CompareResult result = run(request_of(DType::kF32));
   for (const VariantResult& v : result.variants) {
