@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace attnscope {
 namespace {
@@ -16,16 +17,30 @@ namespace {
 constexpr size_t kMostSubjects = 24;
 constexpr size_t kLongestSequence = 40;
 
-// A basic TOML string. Names that are no valid UTF-8 cannot be written; the caller leaves them out.
+// The code point at the start of valid UTF-8, and its bytes.
+std::pair<char32_t, size_t> first_code_point(std::string_view s) {
+  const auto lead = static_cast<unsigned char>(s[0]);
+  if (lead < 0x80) return {lead, 1};
+  const size_t length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  char32_t code = lead & (0x7fu >> length);
+  for (size_t i = 1; i < length; ++i) code = code << 6 | (static_cast<unsigned char>(s[i]) & 0x3fu);
+  return {code, length};
+}
+
+// A basic TOML string; what a terminal or an editor would not show stands as its number. Names that are no
+// valid UTF-8 cannot be written; the caller leaves them out.
 std::string quoted(std::string_view name) {
   std::string out = "\"";
-  for (const char c : name) {
-    if (c == '"' || c == '\\')
-      out += std::string("\\") + c;
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  while (!name.empty()) {
+    const auto [code, length] = first_code_point(name);
+    const std::string_view text = name.substr(0, length);
+    if (code == '"' || code == '\\')
+      out += std::string("\\") += text;
+    else if (terminal_safe(text) != text)
+      out += fmt::format("\\U{:08x}", static_cast<uint32_t>(code));
     else
-      out += c;
+      out += text;
+    name.remove_prefix(length);
   }
   return out + '"';
 }

@@ -3,6 +3,7 @@
 #include "analysis/check.h"
 #include "formats/chrome/reader.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -260,6 +261,29 @@ TEST(WriteGuess, SaysWhatTheFormulaSays) {
                       "backend = \"unfused\"\ntensor_cores = true\ndtype = \"bf16\"\n"),
             std::string::npos)
       << text;
+}
+
+TEST(WriteGuess, NamesThatNoTerminalShowsAreReadAsTheyWere) {
+  // As JSON writes them, and as they are.
+  const std::pair<const char*, const char*> names[] = {
+      {R"(a\u0085b)", "a\u0085b"},          {R"(\u2028)", "\u2028"}, {R"(\u202e\u2066)", "\u202e\u2066"},
+      {R"(\u001b[31m)", "\x1b[31m"},        {R"(\u007f)", "\x7f"},   {R"(q\"\\)", R"(q"\)"},
+      {R"(\ud83d\ude00 µ)", "\U0001F600 µ"}};
+  for (const auto& [written, name] : names) {
+    const std::string json = fmt::format(
+        R"([{{"ph": "X", "cat": "user_annotation", "name": "{}", "pid": 1, "tid": 1, "ts": 0, "dur": 100}},
+            {{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "args": {{"correlation": 1}}}},
+            {{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 30, "dur": 9, "args": {{"device": 0, "stream": 7, "correlation": 1}}}}])",
+        written);
+    auto read = formats::chrome::read_memory(json);
+    ASSERT_TRUE(read) << written;
+    const trace::Links links = trace::Links::build(*read);
+    const Result<std::string> text = write_guess(compute_metrics(*read, links));
+    ASSERT_TRUE(text) << written;
+    const Result<Guess> guess = parse_guess(*text, "written.toml");
+    ASSERT_TRUE(guess) << guess.error().message << "\n" << *text;
+    EXPECT_EQ(guess->tables[0].name, name) << *text;
+  }
 }
 
 TEST(WriteGuess, RefusesATraceWithNothingToGuessAbout) {
