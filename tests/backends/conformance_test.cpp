@@ -125,6 +125,11 @@ TEST_P(ConformanceGrid, ShapesMasksCausalLayouts) {
         }
       }
   for (const char* name : {"naive", "inplace", "math"}) EXPECT_GT(tally.ran[name], 0) << name;
+  for (const char* name : {"flash", "efficient"})
+    if (GetParam() != DType::kF64) {
+      EXPECT_EQ(tally.refused[name], 0) << name;
+      EXPECT_GT(tally.ran[name], 0) << name;
+    }
 }
 
 TEST_P(ConformanceGrid, EveryLayout) {

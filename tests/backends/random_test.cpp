@@ -126,7 +126,8 @@ TEST(RandomRequests, AgreeWithTheOracleOnEveryBackend) {
            << "\n  found as: " << spec.name();
   }
   if (count >= 100) {
-    for (const char* name : {"math", "naive", "inplace"}) EXPECT_GT(ran[name], 10) << name;
+    for (const char* name : {"math", "naive", "inplace", "flash", "efficient"})
+      EXPECT_GT(ran[name], 10) << name;
   }
 }
 
