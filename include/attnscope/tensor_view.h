@@ -11,7 +11,7 @@ namespace attnscope {
 // Sizes and strides in elements; strides may be 0 (broadcast) or negative-free any. The stride of a
 // dimension of size 1 never matters. Attention tensors are [batch, heads, seq, head_dim].
 struct TensorView {
-  void* data = nullptr;  // element (0,0,0,0); const inputs are cast, never written through
+  void* data = nullptr;  // element (0,0,0,0), at a multiple of its size; inputs are never written through
   DType dtype = DType::kF32;
   Device device;
   int rank = 4;

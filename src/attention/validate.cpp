@@ -43,6 +43,9 @@ Status check_view(const char* name, const TensorView& v, const Request& request)
         elements > kMostElements || extent > kMostElements)
       return invalid("", "{} {} does not fit the address space", name, sizes_text(v));
   }
+  if (reinterpret_cast<uintptr_t>(v.data) % dtype_size(v.dtype) != 0)
+    return invalid("copy it", "{} does not begin on an element of {}: it lies at {}", name,
+                   dtype_name(v.dtype), static_cast<const void*>(v.data));
   if (!(v.device == request.q.device)) return invalid("move it", "{} is on another device than q", name);
   return {};
 }

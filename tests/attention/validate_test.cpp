@@ -77,6 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
               }
             },
             "head_dim is 9007199254740992"},
+        Bad{"between elements", [](Request& r) { r.k.data = r.k.as<char>() + 2; },
+            "k does not begin on an element of f32"},
         Bad{"k and v length", [](Request& r) { r.v.sizes[2] = 6; }, "k holds 5 keys, v holds 6 values"},
         Bad{"k and v batch", [](Request& r) { r.v.sizes[0] = 1; }, "batch of k is 2, of v 1"},
         Bad{"q batch", [](Request& r) { r.q.sizes[0] = 1; }, "batch of q is 1, of k and v 2"},
@@ -180,6 +182,9 @@ TEST(ValidateRun, OutputsAndContents) {
   outputs = test.outputs();
   outputs.out.data = nullptr;
   EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("out has no data"));
+  outputs = test.outputs();
+  outputs.out.data = outputs.out.as<char>() + 1;
+  EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("out does not begin on an element"));
   outputs = test.outputs();
   outputs.lse.dtype = DType::kF64;
   EXPECT_THAT(sdpa(test.request(), outputs).error().message, HasSubstr("lse is f64"));
