@@ -185,14 +185,20 @@ int64_t read_int(const TensorView& v, int64_t i) {
   return v.dtype == DType::kI64 ? v.as<int64_t>()[i * v.stride(0)] : v.as<int32_t>()[i * v.stride(0)];
 }
 
-// Address of the first byte, and one past the last, of a view with elements.
-std::pair<uintptr_t, uintptr_t> extent_of(const TensorView& v) {
-  uintptr_t last = 0;
-  for (int d = 0; d < v.rank; ++d)
-    if (v.size(d) > 1) last += static_cast<uintptr_t>(v.size(d) - 1) * static_cast<uintptr_t>(v.stride(d));
-  const auto begin = reinterpret_cast<uintptr_t>(v.data);
-  return {begin, begin + (last + 1) * dtype_size(v.dtype)};
-}
+// Addresses of a view's first byte and of one past its last; nothing when it has no elements.
+struct Extent {
+  uintptr_t begin = 0, end = 0;
+  explicit Extent(const TensorView& v) {
+    if (v.data == nullptr) return;
+    uintptr_t last = 0;
+    for (int d = 0; d < v.rank; ++d) {
+      if (v.size(d) == 0) return;
+      if (v.size(d) > 1) last += static_cast<uintptr_t>(v.size(d) - 1) * static_cast<uintptr_t>(v.stride(d));
+    }
+    begin = reinterpret_cast<uintptr_t>(v.data);
+    end = begin + (last + 1) * dtype_size(v.dtype);
+  }
+};
 
 // Does an element of v begin at the address? Found by taking the widest strides first, which is exact for
 // views whose dimensions lie inside each other; a yes is a yes for every view.
@@ -213,30 +219,33 @@ bool has_element_at(const TensorView& v, uintptr_t address) {
 }
 
 // True only when they do: two views may lie between each other's rows.
-bool share_memory(const TensorView& a, const TensorView& b) {
-  if (a.data == nullptr || b.data == nullptr || a.numel() == 0 || b.numel() == 0) return false;
-  const auto [a_begin, a_end] = extent_of(a);
-  const auto [b_begin, b_end] = extent_of(b);
-  if (a_end <= b_begin || b_end <= a_begin) return false;
-  return has_element_at(a, b_begin) || has_element_at(b, a_begin);
+bool share_memory(const TensorView& a, const Extent& of_a, const TensorView& b, const Extent& of_b) {
+  if (of_a.begin >= of_b.end || of_b.begin >= of_a.end) return false;
+  return has_element_at(a, of_b.begin) || has_element_at(b, of_a.begin);
 }
 
-// Outputs are written while inputs are still read.
+// Outputs are written while inputs are still read. Every planned call comes by: nothing is worked out twice.
 Status check_overlap(const Request& r, const Outputs& outputs) {
-  const std::pair<const char*, const TensorView*> inputs[] = {
-      {"q", &r.q},
-      {"k", &r.k},
-      {"v", &r.v},
-      {"the mask", r.mask_kind != MaskKind::kNone ? &r.mask : nullptr},
-      {"append_k", &r.paging.append_k},
-      {"append_v", &r.paging.append_v}};
-  for (const auto& [output, view] :
-       {std::pair{"out", &outputs.out}, std::pair{"lse", r.wants.lse ? &outputs.lse : nullptr}})
-    for (const auto& [input, read] : inputs)
-      if (view != nullptr && read != nullptr && share_memory(*view, *read))
-        return invalid("give it memory of its own", "{} shares memory with {}", output, input);
-  if (r.wants.lse && share_memory(outputs.out, outputs.lse))
+  static const TensorView kNone;
+  const TensorView &out = outputs.out, &lse = r.wants.lse ? outputs.lse : kNone;
+  const Extent of_out(out), of_lse(lse);
+  if (share_memory(out, of_out, lse, of_lse))
     return invalid("give it memory of its own", "lse shares memory with out");
+  const std::pair<const char*, const TensorView*> inputs[] = {{"q", &r.q},
+                                                              {"k", &r.k},
+                                                              {"v", &r.v},
+                                                              {"the mask", &r.mask},
+                                                              {"append_k", &r.paging.append_k},
+                                                              {"append_v", &r.paging.append_v}};
+  for (const auto& [name, input] : inputs) {
+    if (input->data == nullptr) continue;
+    const Extent of_input(*input);
+    const char* output = share_memory(out, of_out, *input, of_input)   ? "out"
+                         : share_memory(lse, of_lse, *input, of_input) ? "lse"
+                                                                       : nullptr;
+    if (output != nullptr)
+      return invalid("give it memory of its own", "{} shares memory with {}", output, name);
+  }
   return {};
 }
 
