@@ -125,7 +125,7 @@ Terminal detect_terminal() {
   const bool any_locale =
       !environment("LC_ALL").empty() || !environment("LC_CTYPE").empty() || !environment("LANG").empty();
   terminal.utf8 = any_locale ? locale_is_utf8() : !out_is_terminal;
-  terminal.live = isatty(STDERR_FILENO) == 1 && term != "dumb";
+  terminal.live = isatty(STDERR_FILENO) == 1 && term != "dumb" && !term.empty();
   terminal.width = terminal_width();
   return terminal;
 }

@@ -342,6 +342,8 @@ Result<compare::CompareRequest> to_request(const CompareOptions& options, Device
 Status check_outputs(const CompareOptions& options) {
   std::vector<OutputPlace> places = options.files.places();
   places.push_back({"--tune-output", options.tune_output});
+  if (options.resume == "-")
+    return usage("name a file", "--resume keeps the finished points in a file, not on stdout");
   places.push_back({"--resume", options.resume});
   ATTNSCOPE_TRY(check_outputs(places, {options.guess}));
   return check_directory(options.trace_dir);

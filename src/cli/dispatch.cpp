@@ -21,8 +21,8 @@ std::string general_help() {
   text += "\nexamples\n";
   for (const Command* command : commands()) text += fmt::format("  {}\n", command->example);
   text +=
-      "\nexit codes: 0 fine, 1 the answer is no, 2 usage, 3 bad input file, 4 device or backend not "
-      "available, 70 internal error\n";
+      "\nexit codes: 0 fine, 1 the answer is no, 2 usage, 3 bad input file,\n"
+      "            4 device or backend not available, 70 internal error\n";
   return text;
 }
 

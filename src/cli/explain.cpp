@@ -164,7 +164,8 @@ Result<OneReport> explain_one(Context& context, const std::string& path, const E
   return one;
 }
 
-Result<bool> explain_all(Context& context, const ExplainOptions& options) {
+// The exit code: 1 as --fail-on asks, that of the last trace of several that could not be read.
+Result<int> explain_all(Context& context, const ExplainOptions& options) {
   if (options.finding && *options.finding < 1)
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--finding {}: findings count from 1", *options.finding),
@@ -194,13 +195,16 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
   std::vector<std::string> documents;
   std::string markdown;
   bool failed = false;
+  int bad = 0;
   for (const std::string& path : paths) {
     Result<OneReport> one = explain_one(context, path, options, fail_on, several);
     if (!one) {
       if (!several) return tl::unexpected(one.error());
       // One bad rank does not hide the others; the exit code tells.
-      one.error().message = path + ": " + one.error().message;
-      return tl::unexpected(one.error());
+      if (one.error().message.find(path) == std::string::npos)
+        one.error().message = path + ": " + one.error().message;
+      bad = print_error(context, one.error());
+      continue;
     }
     if (several && !options.files.takes_stdout()) context.out << '\n';
     ranks.push_back(std::move(one->summary));
@@ -208,6 +212,7 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
     markdown += one->markdown;
     failed |= one->failed;
   }
+  if (ranks.empty()) return bad;
   const report::RankComparison comparison = report::compare_ranks(ranks);
   if (several && !options.files.takes_stdout())
     print_text(context, report::ranks_text(ranks, {static_cast<size_t>(context.terminal.width),
@@ -217,7 +222,7 @@ Result<bool> explain_all(Context& context, const ExplainOptions& options) {
         context, options.files.json,
         several ? report::explain_ranks_json(documents, comparison, ATTNSCOPE_VERSION) : documents[0]));
   if (!options.files.markdown.empty()) ATTNSCOPE_TRY(write_output(context, options.files.markdown, markdown));
-  return failed;
+  return bad != 0 ? bad : failed ? 1 : 0;
 }
 
 int run_explain(Context& context, const Arguments& arguments) {
@@ -252,9 +257,8 @@ int run_explain(Context& context, const Arguments& arguments) {
                 ->type_name("FILE"));
   options.files.add_to(app, OutputFiles::kJson | OutputFiles::kMarkdown | OutputFiles::kHtml);
   if (const std::optional<int> code = parse(context, app, arguments)) return *code;
-  const Result<bool> failed = explain_all(context, options);
-  if (!failed) return print_error(context, failed.error());
-  return *failed ? 1 : 0;
+  const Result<int> code = explain_all(context, options);
+  return code ? *code : print_error(context, code.error());
 }
 
 }  // namespace

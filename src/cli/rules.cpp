@@ -32,7 +32,24 @@ Json json_of(const Rule& rule) {
           {"thresholds", thresholds}};
 }
 
-std::string list_text() {
+// Words in lines of this width; the lines after the first begin with `indent` columns.
+std::string hanging(std::string_view text, size_t width, size_t indent) {
+  std::string out;
+  size_t column = 0;
+  for (std::string_view word : split(text, ' ')) {
+    const size_t w = display_width(word);
+    if (column > 0 && indent + column + 1 + w > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = 0;
+    }
+    if (column > 0) out += ' ';
+    out += word;
+    column += w + (column > 0 ? 1 : 0);
+  }
+  return out;
+}
+
+std::string list_text(size_t terminal_width) {
   size_t width = 0;
   for (const Rule* rule : rules()) width = std::max(width, rule->id.size());
   std::string text;
@@ -46,18 +63,18 @@ std::string list_text() {
       first = false;
       category = c;
       text += fmt::format("  {}  {}  {}\n", pad(rule->id, width), pad(severity_name(rule->severity), 7),
-                          rule->summary);
+                          hanging(rule->summary, terminal_width, width + 13));
     }
   }
   return text +
-         "\nOne rule's page: attnscope rules ID · kinds of a guess's sequence: attnscope rules "
+         "\nOne rule's page: attnscope rules ID\nkinds of a guess's sequence: attnscope rules "
          "sequence-kinds\n";
 }
 
-std::string kinds_text() {
+std::string kinds_text(size_t width) {
   std::string text;
   for (const KindDescription& k : sequence_kinds())
-    text += fmt::format("{}  {}\n", pad(k.name, 12), k.meaning);
+    text += fmt::format("{}  {}\n", pad(k.name, 12), hanging(k.meaning, width, 14));
   return text;
 }
 
@@ -69,17 +86,7 @@ std::string folded(std::string_view markdown, size_t width) {
       out += std::string(line) + "\n";
       continue;
     }
-    size_t column = 0;
-    for (std::string_view word : split(line, ' ')) {
-      const size_t w = display_width(word);
-      if (column > 0 && column + 1 + w > width) {
-        out += "\n";
-        column = 0;
-      }
-      if (column > 0) out += ' ';
-      out += word;
-      column += w + (column > 0 ? 1 : 0);
-    }
+    out += hanging(line, width, 0);
     out += "\n";
   }
   while (out.ends_with("\n\n")) out.pop_back();
@@ -130,10 +137,9 @@ int run(Context& context, const Arguments& arguments) {
   if (!files.markdown.empty())
     if (const Status written = write_output(context, files.markdown, markdown); !written)
       return print_error(context, written.error());
+  const auto width = static_cast<size_t>(context.terminal.width);
   if (!files.takes_stdout())
-    print_text(context, kinds ? kinds_text()
-                        : one ? folded(markdown, static_cast<size_t>(context.terminal.width))
-                              : list_text());
+    print_text(context, kinds ? kinds_text(width) : one ? folded(markdown, width) : list_text(width));
   return 0;
 }
 

@@ -132,6 +132,7 @@ def options():
             ("multiprocessors without a grid", ["occupancy", "--arch", "sm_90", "--threads", "64", "--sms", "5"], "only for a grid"),
             ("a width of a table that has none", ["table", naive, "--outermost", "--name-width", "20"], "--name-width goes with"),
             ("steps of ranges that are not recorded", ["record", "-o", "x", "--ranges", "none", "--steps", "s", "--", "true"], "--ranges none records none"),
+            ("a log on stdout", [*small, "--sweep", "seq=16", "--resume", "-"], "in a file, not on stdout"),
             ("a slip", ["explain", naive, "--jsn", "x"], "there is no option --jsn; did you mean --json")):
         expect(what, run(*command), 2, text)
 
@@ -146,6 +147,18 @@ def guesses(work):
     result = work / "c.json"
     expect("a result of compare", run(*small, "--json", result), 0)
     expect("kernels of what has none", run("diff", result, result, "--least-share", "2"), 2, "--least-share is for kernels of traces")
+
+
+def ranks(work):
+    for rank in (0, 1, 3):
+        shutil.copy(naive, work / f"rank{rank}.json.gz")
+    (work / "rank2.json").write_text("{}")
+    done = run("explain", work)
+    expect("three ranks and a file that is none", done, 3, "rank2.json is not a trace")
+    check("the others are shown", all(f"rank{rank}.json.gz" in done.stdout for rank in (0, 1, 3)))
+    done = run("explain", work, "--json", "-")
+    check("and written", done.returncode == 3 and len(json.loads(done.stdout)["ranks"]) == 3)
+    expect("no trace at all", run("explain", work / "rank2.json", work / "none"), 3, "rank2.json is not a trace", "cannot open")
 
 
 def pipes():
@@ -215,7 +228,7 @@ def figures(work):
 
 
 with tempfile.TemporaryDirectory() as scratch:
-    for number, part in enumerate((outputs, options, guesses, pipes, interrupts, slow_traces, figures)):
+    for number, part in enumerate((outputs, options, guesses, ranks, pipes, interrupts, slow_traces, figures)):
         folder = pathlib.Path(scratch) / str(number)
         folder.mkdir()
         part(folder) if part.__code__.co_argcount else part()
