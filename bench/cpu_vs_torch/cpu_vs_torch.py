@@ -152,13 +152,20 @@ def measure(theirs, ours, budget_s, read_seconds=None):
 
 
 def save(path, run):
-    """Adds the run to the file, in place of an earlier one of the same machine, threads, backend and ISA."""
+    """Adds the run to the file. Of an earlier one of the same machine, threads, backend and ISA the cases that were
+    not measured now (--only) stay."""
     document = {"schema": "attnscope.bench.cpu_vs_torch/1", "runs": []}
     if os.path.exists(path):
         with open(path) as file:
             document = json.load(file)
     identity = ("processor", "threads", "backend", "isa")
-    document["runs"] = [r for r in document["runs"] if any(r[key] != run[key] for key in identity)] + [run]
+    for i, earlier in enumerate(document["runs"]):
+        if all(earlier[key] == run[key] for key in identity):
+            cases = {row["case"]: row for row in earlier["results"]} | {row["case"]: row for row in run["results"]}
+            document["runs"][i] = {**run, "results": list(cases.values())}
+            break
+    else:
+        document["runs"].append(run)
     with open(path, "w") as file:
         json.dump(document, file, indent=1)
         file.write("\n")
