@@ -289,8 +289,10 @@ Case parse_case(const Json& j) {
   parse_expect(j.value("expect", Json::object()), c);
   c.needs_backward = j.contains("backward");
   if (j.contains("merge")) {
-    for (const Json& state : j["merge"])
+    for (const Json& state : j["merge"]) {
+      allow_only(state, "a state", {"out", "lse"});
       c.merge.push_back({numbers(state.at("out")), number(state.at("lse"))});
+    }
     return c;
   }
   if (!c.machinery.empty() && !j.contains("sizes")) return c;
@@ -314,9 +316,11 @@ Case parse_case(const Json& j) {
   }
   if (j.contains("scale")) c.scale = number(j["scale"]);
   c.softcap = j.value("softcap", 0.0);
-  if (j.contains("dropout"))
+  if (j.contains("dropout")) {
+    allow_only(j["dropout"], "dropout", {"p", "seed", "offset"});
     c.dropout = {j["dropout"].at("p").get<double>(), seed_value(j["dropout"], "seed", 1),
                  seed_value(j["dropout"], "offset", 0)};
+  }
   for (const auto& [key, into] : {std::pair{"kv_lengths", &c.kv_lengths}, std::pair{"cu_q", &c.cu_q},
                                   std::pair{"cu_k", &c.cu_k}, std::pair{"pages", &c.pages}})
     if (j.contains(key)) *into = small_integers(j[key]);

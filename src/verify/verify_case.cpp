@@ -40,7 +40,7 @@ Result<Tensor> make(const TensorSpec& t, bool dense) {
       if (t.strides[static_cast<size_t>(d)] == 0)
         count[static_cast<size_t>(d + shift)] = std::min<int64_t>(n[static_cast<size_t>(d + shift)], 1);
   const std::array<int64_t, 4> walk = dense ? n : count;
-  const int64_t rows = walk[0] * walk[1] * walk[2];
+  const int64_t rows = walk[3] == 0 ? 0 : walk[0] * walk[1] * walk[2];  // there may be 2^40 rows of nothing
 #pragma omp parallel for schedule(static) if (rows * walk[3] > 65536)
   for (int64_t row = 0; row < rows; ++row) {
     std::array<int64_t, 4> at{row / walk[2] / walk[1], row / walk[2] % walk[1], row % walk[2], 0};
@@ -73,7 +73,7 @@ double touched_elements(const Case& c) {
   const auto out = [&] {
     double n = 1;
     for (size_t d = 0; d < 3 && d < c.q.sizes.size(); ++d) n *= static_cast<double>(c.q.sizes[d]);
-    return c.v.sizes.size() == 4 ? n * static_cast<double>(c.v.sizes[3]) : n;
+    return c.v.sizes.size() == 4 ? n * static_cast<double>(c.v.sizes[3] + 1) : n;  // and the LSE
   };
   return elements(c.q) + elements(c.k) + elements(c.v) + elements(c.mask) + out();
 }

@@ -78,6 +78,21 @@ TEST(Parse, ContentsFitTheirTensors) {
               HasSubstr("1 pages for a batch of 0"));
 }
 
+TEST(Parse, MisspeltKeysAreErrorsAtEveryLevel) {
+  EXPECT_THAT(message(with(R"(,"dropout":{"p":0.5,"sead":1})")),
+              HasSubstr("dropout has the unknown key 'sead'"));
+  EXPECT_THAT(message(R"({"id":"A","merge":[{"out":[1],"lse":0,"sum":1}]})"),
+              HasSubstr("a state has the unknown key 'sum'"));
+}
+
+TEST(Materialise, RowsOfNothingTakeNoTime) {
+  const auto cases = parse_cases(
+      with("", R"({"constant":1})", R"("B":1,"H":1073741824,"L":65536,"S":1,"E":0,"Ev":0)"), "f.jsonl");
+  ASSERT_TRUE(cases) << cases.error().message;
+  EXPECT_GE(touched_elements(cases->front()), 0x1p46);  // rows have an LSE even so
+  EXPECT_TRUE(materialise(cases->front(), false));
+}
+
 TEST(Parse, ListsEndAtTheDepthOfTensors) {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   EXPECT_THAT(message(with("", R"({"values":)" + deep + "}")), HasSubstr("more than four deep"));
