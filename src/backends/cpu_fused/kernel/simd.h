@@ -16,7 +16,11 @@
 #endif
 
 #define ATTNSCOPE_INLINE [[gnu::always_inline]] inline
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ATTNSCOPE_UNROLL  // every access carries checks there: unrolled, a file takes minutes to compile
+#else
 #define ATTNSCOPE_UNROLL _Pragma("GCC unroll 32")
+#endif
 
 namespace attnscope::cpu_fused::ATTNSCOPE_ISA_NS {
 
