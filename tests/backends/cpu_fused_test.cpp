@@ -551,12 +551,6 @@ TEST(CpuFused, RefusesWhatItCannotDo) {
     small.request.limits.memory_bytes = 1000;
     ASSERT_EQ(backend->refusals(small.request).size(), 1u);
     EXPECT_EQ(backend->refusals(small.request).front().code, "too-big-for-memory");
-    // A view of 2^40 rows costs nothing to make: refused before anything walks them.
-    Case endless = plain(DType::kF32, 1, 1, 1, 2, 2, 4, 4);
-    endless.request.q.sizes[2] = int64_t{1} << 40;
-    endless.request.q.strides[2] = 0;
-    ASSERT_EQ(backend->refusals(endless.request).size(), 1u);
-    EXPECT_EQ(backend->refusals(endless.request).front().code, "too-many-rows");
   }
 }
 

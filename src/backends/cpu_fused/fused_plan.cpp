@@ -264,8 +264,6 @@ class FusedPlan final : public BackendPlan {
   std::string step_;
 };
 
-constexpr double kMostRows = 0x1p32;
-
 Result<std::shared_ptr<const FusedPlan>> build(const Variant& variant, const Request& r) {
   ATTNSCOPE_ASSIGN(const cpu::IsaInfo chosen, cpu::selected_isa());
   // f32 cut into pieces is up to 1.3 times as fast as AVX-512 while a core is alone, slower when two threads
@@ -289,12 +287,6 @@ std::vector<Refusal> refusals(const Variant& variant, const Request& r) {
   if (r.alibi_slopes.data != nullptr) all.add("alibi", "ALiBi slopes are not taken", "add them as a bias");
   if (!r.score_program.empty())
     all.add("score-program", "score programs are not taken", "express the change as a bias");
-  // The schedule lists every block of rows: of more rows the list alone would not end.
-  const double rows =
-      static_cast<double>(r.batch()) * static_cast<double>(r.heads()) * static_cast<double>(r.q_len());
-  if (rows > kMostRows)
-    all.add("too-many-rows", fmt::format("{:.3g} query rows; it schedules up to {:.3g}", rows, kMostRows),
-            "split the batch");
   if (all.empty())
     if (const auto plan = build(variant, r)) refuse_if_too_big(r, (*plan)->cost().intermediate_bytes, all);
   return all.take();
