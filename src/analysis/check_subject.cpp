@@ -90,12 +90,14 @@ std::span<const Work> WorkByLaunch::between(uint32_t process, int64_t begin_ns, 
 
 int64_t GuessedCalls::median_device_ns() const {
   std::vector<int64_t> values;
+  values.reserve(calls.size());
   for (const GuessedCall& call : calls) values.push_back(call.device_ns);
   return middle(std::move(values));
 }
 
 int64_t GuessedCalls::median_host_ns() const {
   std::vector<int64_t> values;
+  values.reserve(calls.size());
   for (const GuessedCall& call : calls) values.push_back(call.host_ns);
   return middle(std::move(values));
 }

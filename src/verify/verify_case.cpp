@@ -30,15 +30,14 @@ Result<Tensor> make(const TensorSpec& t, bool dense) {
     ATTNSCOPE_ASSIGN(tensor, Tensor::strided(t.dtype, t.sizes, t.strides, t.offset));
   }
   const TensorView& v = tensor.view();
-  const int shift = 4 - v.rank;
+  const auto rank = static_cast<size_t>(v.rank), shift = 4 - rank;
   std::array<int64_t, 4> n{1, 1, 1, 1};
-  for (int d = 0; d < v.rank; ++d) n[static_cast<size_t>(d + shift)] = v.size(d);
+  for (size_t d = 0; d < rank; ++d) n[d + shift] = v.sizes[d];
   // A dimension of stride 0 is written once, with the values of its index 0.
   std::array<int64_t, 4> count = n;
   if (!t.strides.empty())
-    for (int d = 0; d < v.rank; ++d)
-      if (t.strides[static_cast<size_t>(d)] == 0)
-        count[static_cast<size_t>(d + shift)] = std::min<int64_t>(n[static_cast<size_t>(d + shift)], 1);
+    for (size_t d = 0; d < rank; ++d)
+      if (t.strides[d] == 0) count[d + shift] = std::min<int64_t>(n[d + shift], 1);
   const std::array<int64_t, 4> walk = dense ? n : count;
   const int64_t rows = walk[3] == 0 ? 0 : walk[0] * walk[1] * walk[2];  // there may be 2^40 rows of nothing
 #pragma omp parallel for schedule(static) if (rows * walk[3] > 65536)
@@ -50,7 +49,7 @@ Result<Tensor> make(const TensorSpec& t, bool dense) {
       int64_t offset = 0;
       for (size_t i = 0; i < 4; ++i) {
         if (count[i] == 1 && n[i] > 1) source[i] = 0;
-        if (static_cast<int>(i) >= shift) offset += at[i] * v.stride(static_cast<int>(i) - shift);
+        if (i >= shift) offset += at[i] * v.strides[i - shift];
       }
       const int64_t linear = ((source[0] * n[1] + source[1]) * n[2] + source[2]) * n[3] + source[3];
       store_f64(v.data, v.dtype, offset, t.content(source, linear));
