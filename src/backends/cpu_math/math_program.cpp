@@ -35,7 +35,8 @@ bool has_interval(const Request& r) {
 // The mask's own sizes as four right-aligned dimensions.
 std::array<int64_t, 4> mask_sizes(const TensorView& mask) {
   std::array<int64_t, 4> sizes{1, 1, 1, 1};
-  for (int d = 0; d < mask.rank; ++d) sizes[static_cast<size_t>(4 - mask.rank + d)] = mask.size(d);
+  const auto rank = static_cast<size_t>(mask.rank);
+  for (size_t d = 0; d < rank; ++d) sizes[4 - rank + d] = mask.sizes[d];
   return sizes;
 }
 
