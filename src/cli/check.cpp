@@ -24,7 +24,7 @@ std::string verdict_text(const Context& context, Verdict verdict) {
   const std::string word = verdict == Verdict::kHeld     ? "held"
                            : verdict == Verdict::kBroken ? "BROKEN"
                                                          : "UNKNOWN";
-  const std::string padded = pad(word, 8);
+  std::string padded = pad(word, 8);
   if (!context.terminal.colour || verdict == Verdict::kHeld) return padded;
   return "\x1b[1;31m" + padded + "\x1b[0m";
 }

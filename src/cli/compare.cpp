@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <iostream>
 #include <ostream>
 
@@ -35,7 +36,7 @@ class ProgressLine {
   void show(double done, std::string_view what) {
     if (!context_.terminal.live) return;
     constexpr int kWidth = 30;
-    const int filled = static_cast<int>(done * kWidth + 0.5);
+    const auto filled = static_cast<int>(std::lround(done * kWidth));
     const bool utf8 = context_.terminal.utf8;
     std::string bar;
     for (int i = 0; i < kWidth; ++i) bar += i < filled ? (utf8 ? "█" : "#") : (utf8 ? "░" : ".");

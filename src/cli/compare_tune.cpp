@@ -34,7 +34,7 @@ Result<std::string> keep(Context& context, const CompareOptions& options, const 
     ATTNSCOPE_TRY(write_output(context, options.tune_output, text));
     return options.tune_output;
   }
-  ATTNSCOPE_ASSIGN(const std::string path, order_path(result.table.device));
+  ATTNSCOPE_ASSIGN(std::string path, order_path(result.table.device));
   ATTNSCOPE_TRY(make_cache_folder(std::filesystem::path(path).parent_path().string()));
   ATTNSCOPE_TRY(replace_file(path, text));
   forget_measured_orders();

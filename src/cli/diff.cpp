@@ -114,7 +114,7 @@ Diff diff_compares(const Json& a, const Json& b, const DiffOptions& options) {
     const std::string before = sides.first ? word(*sides.first, "status") : "absent";
     const std::string after = sides.second ? word(*sides.second, "status") : "absent";
     if (before != after) {
-      row.note = before + " → " + after;
+      row.note = fmt::format("{} → {}", before, after);
       // It worked and does not any more: no time, but the worst regression of all.
       if (before == "ok" && after != "absent") row.verdict = DiffVerdict::kSlower;
     }

@@ -97,6 +97,7 @@ std::string text_of(const Report& r, const Terminal& terminal) {
                    format_bytes(static_cast<double>(m.available_bytes))));
   line("CUDA", r.cuda);
   std::vector<std::string> versions;
+  versions.reserve(r.libraries.size());
   for (const compare::LibraryVersion& l : r.libraries) versions.push_back(l.name + " " + l.version);
   for (size_t i = 0; i < versions.size(); i += 4)
     line(i == 0 ? "libraries" : "",
