@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <numeric>
 
 namespace attnscope {
 namespace {
@@ -104,13 +103,6 @@ double type_bytes(NumericType type) {
   }
 }
 
-int64_t elements(const std::vector<int64_t>& dims) {
-  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, [](int64_t a, int64_t b) {
-    int64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
-  });
-}
-
 }  // namespace
 
 std::string AttentionShape::text() const {
@@ -135,7 +127,7 @@ void read_attention_inputs(std::string_view op, const std::vector<OpInput>& inpu
   call.shape = shape_of(*q, *k, *v, signature->heads_first);
   call.mask = mask_of(*signature, inputs, op);
   if (const OpInput* mask = argument(inputs, signature->mask); mask && call.mask == MaskUse::kTensor)
-    call.mask_bytes = static_cast<double>(elements(mask->dims)) *
+    call.mask_bytes = static_cast<double>(product(mask->dims)) *
                       (mask->type == "bool" ? 1 : type_bytes(numeric_from_text(mask->type)));
 }
 
@@ -191,7 +183,7 @@ std::optional<AttentionCall> HandWrittenFinder::add(HandWrittenPart part, trace:
       bool chains = false;
       for (const OpInput& input : inputs) {
         if (input.dims.empty() || input.dims.back() != scores_->kv_length ||
-            elements(input.dims) != product({scores_->n, scores_->length, scores_->kv_length}))
+            product(input.dims) != product({scores_->n, scores_->length, scores_->kv_length}))
           continue;
         chains = true;
         if (input.dims.size() == 4) {

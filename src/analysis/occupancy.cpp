@@ -172,13 +172,13 @@ std::optional<BlockDemand> block_demand(const trace::KernelConfig& config) {
     if (config.block[static_cast<size_t>(i)] <= 0) return std::nullopt;
   if (config.registers < 0) return std::nullopt;
   BlockDemand demand;
-  demand.threads = product({config.block[0], config.block[1], config.block[2]});
+  demand.threads = product(config.block);
   demand.registers = config.registers;
   demand.shared_bytes = std::max<int64_t>(config.shared_bytes, 0);
   if (config.grid[0] > 0 && config.grid[1] > 0 && config.grid[2] > 0)
-    demand.grid_blocks = product({config.grid[0], config.grid[1], config.grid[2]});
+    demand.grid_blocks = product(config.grid);
   if (config.cluster[0] > 0 && config.cluster[1] > 0 && config.cluster[2] > 0)
-    demand.cluster_blocks = product({config.cluster[0], config.cluster[1], config.cluster[2]});
+    demand.cluster_blocks = product(config.cluster);
   if (config.shared_optin > 0) demand.shared_limit = config.shared_optin;
   return demand;
 }

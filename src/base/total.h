@@ -32,10 +32,11 @@ class Total {
 };
 
 // A product of sizes that a file states; the largest number where it leaves 64 bits.
-constexpr int64_t product(std::initializer_list<int64_t> sizes) {
+template <class Sizes = std::initializer_list<int64_t>>
+constexpr int64_t product(const Sizes& sizes) {
   int64_t all = 1;
   for (const int64_t size : sizes)
-    if (__builtin_mul_overflow(all, size, &all)) return std::numeric_limits<int64_t>::max();
+    if (__builtin_mul_overflow(all, size, &all)) all = std::numeric_limits<int64_t>::max();
   return all;
 }
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
+#include "report/text/layout.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -32,23 +33,6 @@ Json json_of(const Rule& rule) {
           {"thresholds", thresholds}};
 }
 
-// Words in lines of this width; the lines after the first begin with `indent` columns.
-std::string hanging(std::string_view text, size_t width, size_t indent) {
-  std::string out;
-  size_t column = 0;
-  for (std::string_view word : split(text, ' ')) {
-    const size_t w = display_width(word);
-    if (column > 0 && indent + column + 1 + w > width) {
-      out += "\n" + std::string(indent, ' ');
-      column = 0;
-    }
-    if (column > 0) out += ' ';
-    out += word;
-    column += w + (column > 0 ? 1 : 0);
-  }
-  return out;
-}
-
 std::string list_text(size_t terminal_width) {
   size_t width = 0;
   for (const Rule* rule : rules()) width = std::max(width, rule->id.size());
@@ -63,7 +47,7 @@ std::string list_text(size_t terminal_width) {
       first = false;
       category = c;
       text += fmt::format("  {}  {}  {}\n", pad(rule->id, width), pad(severity_name(rule->severity), 7),
-                          hanging(rule->summary, terminal_width, width + 13));
+                          report::wrap(rule->summary, terminal_width, width + 13, width + 13));
     }
   }
   return text +
@@ -74,7 +58,7 @@ std::string list_text(size_t terminal_width) {
 std::string kinds_text(size_t width) {
   std::string text;
   for (const KindDescription& k : sequence_kinds())
-    text += fmt::format("{}  {}\n", pad(k.name, 12), hanging(k.meaning, width, 14));
+    text += fmt::format("{}  {}\n", pad(k.name, 12), report::wrap(k.meaning, width, 14, 14));
   return text;
 }
 
@@ -86,7 +70,7 @@ std::string folded(std::string_view markdown, size_t width) {
       out += std::string(line) + "\n";
       continue;
     }
-    out += hanging(line, width, 0);
+    out += report::wrap(line, width, 0);
     out += "\n";
   }
   while (out.ends_with("\n\n")) out.pop_back();
